@@ -184,6 +184,19 @@ TEST(Layers, EveryIncludeFollowsTheTable) {
   }
 }
 
+// Each file that includes one of these takes the compiler many seconds.
+TEST(Layers, OneSourceIncludesALibraryThatIsDear) {
+  const fs::path impl = GANGWAY_IMPL;
+  for (const auto& [header, source] :
+       std::vector<std::pair<std::string, std::string>>{{"#include <CLI/", "tools/arguments.cpp"}})
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(impl)) {
+      if (!entry.is_regular_file() || fs::equivalent(entry.path(), impl / source)) continue;
+      std::ifstream in(entry.path());
+      for (std::string text; std::getline(in, text);)
+        EXPECT_FALSE(text.starts_with(header)) << entry.path() << " includes what only " << source << " may";
+    }
+}
+
 TEST(Layers, EveryRoomOfTheTableExists) {
   const fs::path impl = GANGWAY_IMPL;
   for (const auto& [house, all] : floors())

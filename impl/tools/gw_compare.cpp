@@ -1,7 +1,5 @@
 // gw-compare reads the gradient norms that two runs of gw-train recorded (metrics.norms_every), and names the
 // first step and the first parameter in which they differ.
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,11 +7,13 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "tools/arguments.h"
 
 namespace {
 
@@ -114,22 +114,22 @@ int compare(const std::string& first, const std::string& second, double toleranc
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "Names the first step and parameter in which the gradient norms of two runs of gw-train differ.\n"
-      "Exit status: 0 equal, 1 different, 2 trouble.");
-  app.set_version_flag("--version", "gw-compare " GANGWAY_VERSION);
   std::string a, b;
   double tolerance = 1e-6;
-  app.add_option("a", a, "the folder of a run, with norms.jsonl (metrics.norms_every)")->required();
-  app.add_option("b", b, "another")->required();
-  app.add_option("--tolerance", tolerance, "relative distance that counts as equal; 0: bits")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  const tools::CommandLine line = {
+      "",
+      "Names the first step and parameter in which the gradient norms of two runs of gw-train differ.\n"
+      "Exit status: 0 equal, 1 different, 2 trouble.",
+      {{"--version", tools::Version{"gw-compare " GANGWAY_VERSION}},
+       {"a", &a, "the folder of a run, with norms.jsonl (metrics.norms_every)", {.required = true}},
+       {"b", &b, "another", {.required = true}},
+       {"--tolerance",
+        &tolerance,
+        "relative distance that counts as equal; 0: bits",
+        {.must = tools::NotNegative{}, .default_shown = true}}}};
   try {
-    app.parse(argc, argv);
+    if (const std::optional<int> status = tools::read_arguments(line, argc, argv)) return *status;
     return compare(a, b, tolerance);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kTrouble;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gw-compare: %s\n", error.what());
     return kTrouble;

@@ -1,9 +1,9 @@
 // gw-info prints what this build can do on this machine: the processor, the implementation that each
 // operation uses, engines and devices, and the configuration.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -12,11 +12,10 @@
 #include "device/cuda_module.h"
 #include "gang/modules.h"
 #include "ops/ops.h"
+#include "tools/arguments.h"
 #include "tools/check_gang.h"
 
 namespace {
-
-constexpr int kUsage = 2;  // exit status of a wrong command line
 
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -41,16 +40,14 @@ std::string paths_on_cuda() {
 
 int main(int count, char** arguments) {
   using namespace gangway;
-  CLI::App app("gw-info: what gangway can do on this machine.", "gw-info");
-  app.set_version_flag("--version", GANGWAY_VERSION);
   bool checks = false;
-  app.add_flag("--check", checks,
-               "under a launcher: make its gang, and print latency and bandwidth of each pair of ranks");
-  try {
-    app.parse(count, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  const tools::CommandLine line = {
+      "gw-info",
+      "gw-info: what gangway can do on this machine.",
+      {{"--version", tools::Version{GANGWAY_VERSION}},
+       {"--check", &checks,
+        "under a launcher: make its gang, and print latency and bandwidth of each pair of ranks"}}};
+  if (const std::optional<int> status = tools::read_arguments(line, count, arguments)) return *status;
   try {
     if (checks) {
       std::printf("%s", tools::check_gang().c_str());

@@ -1,25 +1,24 @@
 // gw-plan tells what a training would do before it runs. `gw-plan schedule` gives a pipeline schedule's time,
 // bubble and memory, as a table and as a picture. `gw-plan model` gives the memory of each rank by mesh.
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/communication.h"
 #include "parallel/pipeline/generators.h"
+#include "tools/arguments.h"
 #include "tools/pipeline_timeline.h"
 #include "tools/plan_model_command.h"
 
 namespace {
 
 using namespace gangway;
-
-constexpr int kUsage = 2;  // exit status of a wrong command line
 
 struct Request {
   std::string name = "1f1b", file, csv, svg;
@@ -95,44 +94,42 @@ std::string names() {
   return out;
 }
 
+tools::CommandLine schedule_line(Request& request) {
+  return {
+      "schedule",
+      "time, bubble and memory of a pipeline schedule",
+      {{"--name", &request.name, "one of " + names(), {.default_shown = true}},
+       {"--ranks", &request.options.ranks, "ranks of the pipeline"},
+       {"--microbatches", &request.options.microbatches, "of a step"},
+       {"--stages-per-rank", &request.options.stages_per_rank, "default: the schedule's own"},
+       {"--file",
+        &request.file,
+        "read the schedule from this CSV file instead",
+        {.excludes = {"--name", "--ranks", "--microbatches"}}},
+       {"--forward", &request.forward, "time of a forward, a rank and microbatch", {.default_shown = true}},
+       {"--input", &request.input, "time of the input half of a backward", {.default_shown = true}},
+       {"--weight", &request.weight, "time of the weight half of a backward", {.default_shown = true}},
+       {"--svg", &request.svg, "draw the timeline into this file"},
+       {"--csv", &request.csv, "write the schedule, with sends and receives, into this file"},
+       {"--fsdp", &request.fsdp,
+        "with --csv: add UNSHARD, RESHARD and REDUCE_GRAD, so many stages at most"}}};
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("gw-plan: what a training would do, told before it runs.", "gw-plan");
-  app.set_version_flag("--version", GANGWAY_VERSION);
-  app.require_subcommand(1);
+  std::string command;
   Request request;
-  CLI::App* schedule = app.add_subcommand("schedule", "time, bubble and memory of a pipeline schedule");
-  CLI::Option* name =
-      schedule->add_option("--name", request.name, "one of " + names())->capture_default_str();
-  CLI::Option* ranks = schedule->add_option("--ranks", request.options.ranks, "ranks of the pipeline");
-  CLI::Option* microbatches =
-      schedule->add_option("--microbatches", request.options.microbatches, "of a step");
-  schedule->add_option("--stages-per-rank", request.options.stages_per_rank, "default: the schedule's own");
-  schedule->add_option("--file", request.file, "read the schedule from this CSV file instead")
-      ->excludes(name)
-      ->excludes(ranks)
-      ->excludes(microbatches);
-  schedule->add_option("--forward", request.forward, "time of a forward, a rank and microbatch")
-      ->capture_default_str();
-  schedule->add_option("--input", request.input, "time of the input half of a backward")
-      ->capture_default_str();
-  schedule->add_option("--weight", request.weight, "time of the weight half of a backward")
-      ->capture_default_str();
-  schedule->add_option("--svg", request.svg, "draw the timeline into this file");
-  schedule->add_option("--csv", request.csv, "write the schedule, with sends and receives, into this file");
-  schedule->add_option("--fsdp", request.fsdp,
-                       "with --csv: add UNSHARD, RESHARD and REDUCE_GRAD, so many stages at most");
-  ModelCommand model_command;
-  const CLI::App* const model = add_model_command(app, model_command);
+  ModelCommand model;
+  const tools::CommandLine line = {"gw-plan",
+                                   "gw-plan: what a training would do, told before it runs.",
+                                   {{"--version", tools::Version{GANGWAY_VERSION}}},
+                                   {schedule_line(request), model_line(model)},
+                                   &command};
+  if (const std::optional<int> status = tools::read_arguments(line, count, arguments)) return *status;
   try {
-    app.parse(count, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
-  try {
-    if (model->parsed())
-      run_model(model_command);
+    if (command == "model")
+      run_model(model);
     else
       run_schedule(request);
   } catch (const std::exception& error) {

@@ -1,22 +1,21 @@
 // gw-tokens makes token files of the bytes of texts, and the indexes that packed documents need.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "data/dataset.h"
+#include "tools/arguments.h"
 #include "tools/byte_tokens.h"
 
 namespace {
 
 using namespace gangway;
-
-constexpr int kUsage = 2;  // exit status of a wrong command line
 
 struct Request {
   tools::ByteTokens tokens;
@@ -35,8 +34,8 @@ class ProgressLine {
     shown_ = now;
     const double part = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
     const double seconds = std::chrono::duration<double>(now - begun_).count();
-    std::string bar(30, ' ');
-    bar.replace(0, static_cast<size_t>(part * 30), static_cast<size_t>(part * 30), '#');
+    std::string bar(static_cast<size_t>(part * 30), '#');
+    bar.resize(30, ' ');
     std::fprintf(stderr, "\r[%s] %3.0f %%, %.0f MB/s ", bar.c_str(), 100 * part,
                  static_cast<double>(done) * 1e-6 / (seconds > 0 ? seconds : 1));
     if (done >= total) std::fputc('\n', stderr);
@@ -98,32 +97,29 @@ void run(Request request) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("gw-tokens: makes token files of the bytes of texts, and the indexes of packed documents.",
-               "gw-tokens");
-  app.set_version_flag("--version", GANGWAY_VERSION);
   Request request;
-  app.add_option("files", request.files,
-                 "the texts, then the output: a .u8 or a .u16; with --index: token files")
-      ->required();
-  app.add_option(
-      "--separator", request.tokens.separator,
-      "what stands between documents; \\n, \\t, \\0 and \\\\ are known; default: each text is one");
-  app.add_flag("--lines", request.lines, "each line is a document");
-  app.add_option("--document-end", request.tokens.document_end,
-                 "the token after each document; default: 256 in a .u16, none (-1) in a .u8");
-  app.add_option("--validation", request.tokens.validation,
-                 "the share of documents that go into OUT.validation.*");
-  app.add_option("--seed", request.tokens.seed, "decides which documents those are; default: 0");
-  app.add_option("--sequence", request.sequence, "make the index of rows of so many tokens, too")
-      ->check(CLI::PositiveNumber);
-  app.add_flag("--index", request.index, "make that index alone, for files that are there");
-  app.add_option("--format", request.format,
-                 "with --index: that of the files, if their names do not tell it");
-  try {
-    app.parse(count, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  const tools::CommandLine line = {
+      "gw-tokens",
+      "gw-tokens: makes token files of the bytes of texts, and the indexes of packed documents.",
+      {{"--version", tools::Version{GANGWAY_VERSION}},
+       {"files",
+        &request.files,
+        "the texts, then the output: a .u8 or a .u16; with --index: token files",
+        {.required = true}},
+       {"--separator", &request.tokens.separator,
+        "what stands between documents; \\n, \\t, \\0 and \\\\ are known; default: each text is one"},
+       {"--lines", &request.lines, "each line is a document"},
+       {"--document-end", &request.tokens.document_end,
+        "the token after each document; default: 256 in a .u16, none (-1) in a .u8"},
+       {"--validation", &request.tokens.validation, "the share of documents that go into OUT.validation.*"},
+       {"--seed", &request.tokens.seed, "decides which documents those are; default: 0"},
+       {"--sequence",
+        &request.sequence,
+        "make the index of rows of so many tokens, too",
+        {.must = tools::Positive{}}},
+       {"--index", &request.index, "make that index alone, for files that are there"},
+       {"--format", &request.format, "with --index: that of the files, if their names do not tell it"}}};
+  if (const std::optional<int> status = tools::read_arguments(line, count, arguments)) return *status;
   try {
     run(request);
   } catch (const std::exception& error) {

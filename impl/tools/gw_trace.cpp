@@ -1,22 +1,21 @@
 // gw-trace merges the traces of a run's ranks, and draws what its pipeline did.
 #include <fcntl.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "base/error.h"
+#include "tools/arguments.h"
 #include "tools/pipeline_timeline.h"
 #include "tools/trace_files.h"
 
 namespace {
 
 using namespace gangway;
-
-constexpr int kUsage = 2;  // exit status of a wrong command line
 
 struct Request {
   std::string folder, json, svg;
@@ -86,20 +85,19 @@ void run(const Request& request) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("gw-trace: puts the traces of a run's ranks together, and draws what its pipeline did.",
-               "gw-trace");
-  app.set_version_flag("--version", GANGWAY_VERSION);
   Request request;
-  app.add_option("folder", request.folder, "where the run was told to write (GANGWAY_TRACE)")->required();
-  app.add_option("--json", request.json, "the file for the viewers; default: trace.json in the folder");
-  app.add_option("--svg", request.svg, "the picture of a pipeline; default: pipeline.svg in the folder");
-  app.add_option("--pass", request.pass, "which pass to draw, from 0; default: the last one")
-      ->check(CLI::NonNegativeNumber);
-  try {
-    app.parse(count, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  const tools::CommandLine line = {
+      "gw-trace",
+      "gw-trace: puts the traces of a run's ranks together, and draws what its pipeline did.",
+      {{"--version", tools::Version{GANGWAY_VERSION}},
+       {"folder", &request.folder, "where the run was told to write (GANGWAY_TRACE)", {.required = true}},
+       {"--json", &request.json, "the file for the viewers; default: trace.json in the folder"},
+       {"--svg", &request.svg, "the picture of a pipeline; default: pipeline.svg in the folder"},
+       {"--pass",
+        &request.pass,
+        "which pass to draw, from 0; default: the last one",
+        {.must = tools::NotNegative{}}}}};
+  if (const std::optional<int> status = tools::read_arguments(line, count, arguments)) return *status;
   try {
     run(request);
   } catch (const std::exception& error) {

@@ -111,53 +111,70 @@ void print(const ModelCommand& command, const std::vector<MeshPlan>& plans, uint
   std::printf("\n%td of %zu meshes fit %s\n", fits, plans.size(), command.memory.c_str());
 }
 
-void add_mesh_options(CLI::App* model, MeshOptions& degrees) {
+std::vector<tools::Option> mesh_options(MeshOptions& degrees) {
+  std::vector<tools::Option> options;
   for (const auto& [name, degree] : {std::pair{"--pp", &degrees.pp},
                                      {"--dp-replicate", &degrees.dp_replicate},
                                      {"--dp-shard", &degrees.dp_shard},
                                      {"--cp", &degrees.cp},
                                      {"--tp", &degrees.tp}})
-    model->add_option(name, *degree, "this degree alone; default: all that divide the ranks")
-        ->check(CLI::PositiveNumber);
+    options.push_back(
+        {name, degree, "this degree alone; default: all that divide the ranks", {.must = tools::Positive{}}});
+  return options;
+}
+
+std::vector<tools::Option> size_options(ModelCommand& c) {
+  return {
+      {"config", &c.file, "config.json of Hugging Face, or its folder", {.required = true}},
+      {"--gpus", &c.gpus, "so many ranks, each with a memory of its own"},
+      {"--ranks",
+       &c.ranks,
+       "so many processes of one host, which share gathered weights",
+       {.excludes = {"--gpus"}}},
+  };
+}
+
+std::vector<tools::Option> step_options(ModelCommand& c) {
+  return {
+      {"--rows", &c.plan.rows, "of a microbatch", {.must = tools::Positive{}, .default_shown = true}},
+      {"--sequence", &c.plan.sequence, "tokens of a row; default: 4096, or what the model has positions for"},
+      {"--microbatches", &c.plan.microbatches, "of a step; default: twice pp, 1 without pp"},
+      {"--param-dtype",
+       &c.param_dtype,
+       "that parameters are computed in",
+       {.must = tools::names_of(kDtypes), .default_shown = true}},
+      {"--moments",
+       &c.moments,
+       "dtype of AdamW's moments",
+       {.must = tools::OneOf{{"f32", "bf16"}}, .default_shown = true}},
+  };
+}
+
+std::vector<tools::Option> way_options(ModelCommand& c) {
+  ParallelOptions& options = c.plan.options;
+  return {
+      {"--strategy", &c.strategy, "", {.must = tools::names_of(kStrategies), .default_shown = true}},
+      {"--cpu-offload",
+       &options.shard.cpu_offload,
+       "shards, gradients and optimizer state in memory of the host",
+       {.needs = {"--gpus"}}},
+      {"--activation-offload",
+       &options.activation_offload,
+       "what blocks save in memory of the host",
+       {.needs = {"--gpus"}}},
+      {"--recompute", &c.recompute, "", {.must = tools::names_of(kRecompute), .default_shown = true}},
+      {"--schedule", &options.pipeline.schedule, "of meshes with pp", {.default_shown = true}},
+      {"--sequence-parallel", &options.tensor.family.sequence_parallel, "beside tp"},
+      {"--memory", &c.memory, "what a rank has, like 80GiB: says which meshes fit"},
+      {"--lines", &c.lines, "of the table", {.must = tools::Positive{}, .default_shown = true}},
+  };
 }
 
 }  // namespace
 
-CLI::App* add_model_command(CLI::App& app, ModelCommand& c) {
-  CLI::App* model = app.add_subcommand("model", "memory per rank of a model's training, by mesh");
-  model->add_option("config", c.file, "config.json of Hugging Face, or its folder")->required();
-  CLI::Option* gpus = model->add_option("--gpus", c.gpus, "so many ranks, each with a memory of its own");
-  model->add_option("--ranks", c.ranks, "so many processes of one host, which share gathered weights")
-      ->excludes(gpus);
-  add_mesh_options(model, c.plan.degrees);
-  model->add_option("--rows", c.plan.rows, "of a microbatch")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  model->add_option("--sequence", c.plan.sequence,
-                    "tokens of a row; default: 4096, or what the model has positions for");
-  model->add_option("--microbatches", c.plan.microbatches, "of a step; default: twice pp, 1 without pp");
-  model->add_option("--param-dtype", c.param_dtype, "that parameters are computed in")
-      ->capture_default_str()
-      ->check(CLI::IsMember(kDtypes));
-  model->add_option("--moments", c.moments, "dtype of AdamW's moments")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  model->add_option("--strategy", c.strategy)->capture_default_str()->check(CLI::IsMember(kStrategies));
-  model
-      ->add_flag("--cpu-offload", c.plan.options.shard.cpu_offload,
-                 "shards, gradients and optimizer state in memory of the host")
-      ->needs(gpus);
-  model
-      ->add_flag("--activation-offload", c.plan.options.activation_offload,
-                 "what blocks save in memory of the host")
-      ->needs(gpus);
-  model->add_option("--recompute", c.recompute)->capture_default_str()->check(CLI::IsMember(kRecompute));
-  model->add_option("--schedule", c.plan.options.pipeline.schedule, "of meshes with pp")
-      ->capture_default_str();
-  model->add_flag("--sequence-parallel", c.plan.options.tensor.family.sequence_parallel, "beside tp");
-  model->add_option("--memory", c.memory, "what a rank has, like 80GiB: says which meshes fit");
-  model->add_option("--lines", c.lines, "of the table")->capture_default_str()->check(CLI::PositiveNumber);
-  return model;
+tools::CommandLine model_line(ModelCommand& c) {
+  return {"model", "memory per rank of a model's training, by mesh",
+          tools::joined({size_options(c), mesh_options(c.plan.degrees), step_options(c), way_options(c)})};
 }
 
 void run_model(ModelCommand& c) {

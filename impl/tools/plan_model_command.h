@@ -1,10 +1,10 @@
 // The command `gw-plan model`: a table of the memory of each rank by mesh.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "plan/model_plan.h"
+#include "tools/arguments.h"
 
 namespace gangway {
 
@@ -15,8 +15,8 @@ struct ModelCommand {
   ModelPlanRequest plan;
 };
 
-// Adds the subcommand, which reads its options into `command`. `command` must outlive the app.
-CLI::App* add_model_command(CLI::App& app, ModelCommand& command);
+// The options of the command, which are read into `command`.
+tools::CommandLine model_line(ModelCommand& command);
 // Prints the table. Throws if the request is wrong.
 void run_model(ModelCommand& command);
 
