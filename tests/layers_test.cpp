@@ -9,9 +9,12 @@
 #include <regex>
 #include <set>
 
+#include "support/placed.h"
+
 namespace {
 
 namespace fs = std::filesystem;
+using gangway::placed;
 using Names = std::set<std::string>;
 
 const std::map<std::string, Names>& layers() {
@@ -170,7 +173,7 @@ std::vector<Include> includes(const fs::path& impl) {
 }
 
 TEST(Layers, EveryIncludeFollowsTheTable) {
-  const fs::path impl = GANGWAY_IMPL;
+  const fs::path impl = placed("@source@/impl");
   const std::vector<Include> all = includes(impl);
   EXPECT_GT(all.size(), 50u) << "found too few includes under " << impl;
   for (const Include& i : all) {
@@ -198,7 +201,7 @@ TEST(Layers, OneSourceIncludesALibraryThatIsDear) {
 }
 
 TEST(Layers, EveryRoomOfTheTableExists) {
-  const fs::path impl = GANGWAY_IMPL;
+  const fs::path impl = placed("@source@/impl");
   for (const auto& [house, all] : floors())
     for (const Names& floor : all)
       for (const std::string& name : floor) {

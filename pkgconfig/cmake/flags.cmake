@@ -22,6 +22,7 @@ endif()
 # Paths are mapped so that the same sources give the same files in any folder. A debugger needs the real
 # paths.
 add_compile_options($<$<NOT:$<CONFIG:Debug>>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)  # likewise
 
 if(GANGWAY_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -1,5 +1,4 @@
-// The path of a reference file. It has an object file of its own, so that no other test contains the path of
-// this checkout, and the object files of tests can be cached.
+// The path of a reference file.
 #pragma once
 
 #include <string>

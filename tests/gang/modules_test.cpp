@@ -11,6 +11,7 @@
 #include "base/error_of.h"
 #include "gang/gang.h"
 #include "gang/launchers.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
@@ -31,7 +32,7 @@ class Modules : public testing::Test {
   void TearDown() override { fs::remove(module()); }
 
   static std::string module() { return folder + "/libgangway_openmpi.so"; }
-  static void put(const char* file) {
+  static void put(const std::string& file) {
     fs::copy_file(file, module() + ".new");
     fs::rename(module() + ".new", module());
   }
@@ -47,7 +48,7 @@ class Modules : public testing::Test {
 };
 
 TEST_F(Modules, OneOfAnotherBuildIsRefusedInOneLineWithBothIds) {
-  put(GANGWAY_STRANGER_ONE);
+  put(placed("@build@/tests/gang/libmodule_one.so"));
   const Error error = refusal();
   EXPECT_EQ(error.code(), Code::invalid_state);
   EXPECT_EQ(error.message(), "engine \"mpi\": " + module() +
@@ -56,14 +57,14 @@ TEST_F(Modules, OneOfAnotherBuildIsRefusedInOneLineWithBothIds) {
 }
 
 TEST_F(Modules, OneThatIsPutInThePlaceOfARefusedOneIsSeen) {
-  put(GANGWAY_STRANGER_ONE);
+  put(placed("@build@/tests/gang/libmodule_one.so"));
   EXPECT_NE(refusal().message().find("build-one"), std::string::npos);
-  put(GANGWAY_STRANGER_TWO);
+  put(placed("@build@/tests/gang/libmodule_two.so"));
   EXPECT_NE(refusal().message().find("build-two"), std::string::npos) << refusal().message();
 }
 
 TEST_F(Modules, ALibraryThatIsNoModuleIsNotSupported) {
-  put(GANGWAY_NO_MODULE);
+  put(placed("@build@/tests/gang/libmodule_none.so"));
   const Error error = refusal();
   EXPECT_EQ(error.code(), Code::not_supported);
   EXPECT_NE(error.message().find(module() + " is no module of gangway"), std::string::npos)
@@ -77,7 +78,7 @@ TEST_F(Modules, AMissingOneIsNotSupportedAndNamed) {
 }
 
 TEST_F(Modules, EachIsDescribedInOneLine) {
-  put(GANGWAY_STRANGER_ONE);
+  put(placed("@build@/tests/gang/libmodule_one.so"));
   const std::string lines = describe_modules();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 3) << lines;
   EXPECT_NE(lines.find("libgangway_openmpi.so: engine \"mpi\": " + module() + " is of build build-one"),

@@ -6,13 +6,15 @@
 
 #include "gpu_emulation/emulator.h"
 #include "ops/kernel_testing.h"
+#include "support/placed.h"
 
 namespace gangway::ops_testing {
 
 class OnSoftwareGpu : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 0);  // which may name another build of the module
+    // It may name another build of the module.
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 0);
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
     setenv("GANGWAY_CUDNN", "0", 1);
   }

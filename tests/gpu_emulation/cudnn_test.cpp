@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "gpu_emulation/emulator.h"
 #include "ops/ops_testing.h"
+#include "support/placed.h"
 
 namespace gangway {
 namespace {
@@ -15,7 +16,7 @@ using namespace ops_testing;
 class CudnnPath : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 1);
     unsetenv("GANGWAY_CUDNN");
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
   }

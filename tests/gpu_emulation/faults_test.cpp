@@ -12,6 +12,7 @@
 #include "train/train_testing.h"
 
 #include "gpu_emulation/emulator.h"
+#include "support/placed.h"
 
 namespace gangway {
 namespace {
@@ -73,7 +74,7 @@ std::optional<int> told(const char* name, int nth) {
 class CudaFaults : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 1);
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
   }
   // The number of calls in a step of two ranks.

@@ -14,6 +14,7 @@
 #include "gpu_emulation/emulator.h"
 #include "ops/ops.h"
 #include "support/host_memory.h"
+#include "support/placed.h"
 
 namespace gangway {
 namespace {
@@ -59,7 +60,9 @@ struct Layer {
 
 class CudaGraphs : public testing::Test {
  protected:
-  static void SetUpTestSuite() { setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1); }
+  static void SetUpTestSuite() {
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 1);
+  }
   void SetUp() override { make(); }
   void TearDown() override {
     unsetenv("GANGWAY_CUDA_GRAPHS");

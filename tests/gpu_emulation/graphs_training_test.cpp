@@ -6,6 +6,7 @@
 
 #include "base/error_of.h"
 #include "gpu_emulation/emulator.h"
+#include "support/placed.h"
 #include "train/manual.h"
 #include "train/train_testing.h"
 
@@ -63,7 +64,7 @@ struct Rig {
 class CudaGraphsTraining : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 1);
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
   }
   void TearDown() override {

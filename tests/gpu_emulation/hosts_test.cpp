@@ -9,6 +9,7 @@
 #include "base/expect_error.h"
 #include "gang/nccl/greeting.h"
 #include "gang/network/hosts.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
@@ -17,7 +18,7 @@ constexpr int kPeerLost = 10 + static_cast<int>(Code::peer_lost);
 
 class CudaHosts : public OnHosts {
  protected:
-  std::string program() const override { return GANGWAY_CUDA_HOSTS_RANK; }
+  std::string program() const override { return placed("@build@/tests/gpu_emulation/cuda_hosts_rank"); }
 
   // Each rank of a host has a GPU of its own, by its number on the host.
   void start_on(const std::vector<int>& hosts, const std::string& what, const Variables& more = {}) {

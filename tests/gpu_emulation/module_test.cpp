@@ -8,6 +8,7 @@
 #include "gpu_emulation/log.h"
 #include "ops/ops.h"
 #include "support/host_memory.h"
+#include "support/placed.h"
 
 namespace gangway {
 namespace {
@@ -17,7 +18,9 @@ namespace {
 
 class CudaModule : public testing::Test {
  protected:
-  static void SetUpTestSuite() { setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1); }
+  static void SetUpTestSuite() {
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 1);
+  }
   void TearDown() override {
     gpu_emulation::reset();
     gpu_emulation::set(gpu_emulation::Settings());

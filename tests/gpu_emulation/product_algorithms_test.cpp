@@ -11,6 +11,7 @@
 #include "gpu_emulation/log.h"
 #include "ops/ops.h"
 #include "support/host_memory.h"
+#include "support/placed.h"
 
 namespace gangway {
 namespace {
@@ -23,7 +24,9 @@ constexpr int kRunsOfAnAnswer = 4;
 
 class ProductAlgorithms : public testing::Test {
  protected:
-  static void SetUpTestSuite() { setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1); }
+  static void SetUpTestSuite() {
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 1);
+  }
   void SetUp() override { make(); }
   void TearDown() override {
     for (const char* const name : {"GANGWAY_CUDA_GRAPHS", "GANGWAY_CUDA_TUNING"}) unsetenv(name);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "gpu_emulation/emulator.h"
+#include "support/placed.h"
 #include "train/rig.h"
 
 namespace gangway {
@@ -11,7 +12,9 @@ namespace {
 
 class CudaSteps : public testing::Test {
  protected:
-  static void SetUpTestSuite() { setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1); }
+  static void SetUpTestSuite() {
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 1);
+  }
   void TearDown() override { EXPECT_EQ(gpu_emulation::report(), ""); }
 
   // The values of rank 0, followed by its parameters.

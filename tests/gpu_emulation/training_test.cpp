@@ -6,6 +6,7 @@
 #include "train/five_steps.h"
 
 #include "gpu_emulation/emulator.h"
+#include "support/placed.h"
 
 namespace gangway {
 namespace {
@@ -16,7 +17,7 @@ using test::Reference;
 class CudaTraining : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+    setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation").c_str(), 1);
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
   }
   void TearDown() override { EXPECT_EQ(gpu_emulation::report(), ""); }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error_of.h"
+#include "support/placed.h"
 
 namespace gangway::cuda {
 namespace {
@@ -19,7 +20,8 @@ TEST(CudnnCalls, AMissingLibraryIsNamed) {
 }
 
 TEST(CudnnCalls, AnOldLibraryIsRefusedWithBothVersions) {
-  expect_refusal(OLD_CUDNN, "is version 9.10.2, older than the 9.19.0 that this module needs");
+  expect_refusal(placed("@build@/tests/ops/libold_cudnn.so").c_str(),
+                 "is version 9.10.2, older than the 9.19.0 that this module needs");
 }
 
 TEST(CudnnCalls, ALibraryWithoutAFunctionIsRefusedWithItsName) {

@@ -7,6 +7,7 @@
 #include "gpu_emulation/traffic.h"
 #include "ops/ops.h"
 #include "support/host_memory.h"
+#include "support/placed.h"
 
 namespace gangway::timeline {
 namespace {
@@ -271,7 +272,7 @@ void elementwise(Meter& m, DType t) {
 }  // namespace
 
 std::vector<KernelTraffic> kernel_traffic() {
-  setenv("GANGWAY_MODULES", GANGWAY_COUNTED_FOLDER, 1);
+  setenv("GANGWAY_MODULES", placed("@build@/tests/gpu_emulation/counted").c_str(), 1);
   setenv("GANGWAY_CUDNN", "0", 1);
   setenv("GANGWAY_CUDA_GRAPHS", "0", 1);  // an operation is counted where it is called
   gpu_emulation::Settings settings = gpu_emulation::settings();

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "device/cuda_module.h"
+#include "support/placed.h"
 #include "timeline/costed_ops.h"
 
 namespace gangway {
@@ -10,7 +11,8 @@ namespace {
 
 const CudaModule& emulated() {
   static const CudaModule* const module = [] {
-    void* const library = dlopen(GANGWAY_CUDA_EMULATED, RTLD_NOW | RTLD_LOCAL);
+    void* const library =
+        dlopen(placed("@build@/tests/gpu_emulation/libgangway_cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) fail(Code::not_supported, "the emulated module: ", dlerror());
     using Table = const void* (*)();
     const auto table = reinterpret_cast<Table>(dlsym(library, "gangway_cuda_module"));

@@ -12,6 +12,7 @@
 #include "gpu_emulation/emulator.h"
 #include "optim/optimizer.h"
 #include "support/host_memory.h"
+#include "support/placed.h"
 #include "train/step.h"
 
 namespace gangway::timeline {
@@ -24,7 +25,7 @@ constexpr uint64_t kDeviceBytes = uint64_t{141} << 30;  // an H200's
 constexpr int kSteps = 3;                               // the first takes memory, the second finds its places
 
 void use_modelled_gpus() {
-  setenv("GANGWAY_MODULES", GANGWAY_TIMELINE_FOLDER, 1);
+  setenv("GANGWAY_MODULES", placed("@build@/tests/timeline").c_str(), 1);
   setenv("GANGWAY_CUDNN", "0", 1);        // whose kernels the log does not have
   setenv("GANGWAY_CUDA_GRAPHS", "0", 1);  // what a graph holds was logged when it was captured
   gpu_emulation::Settings settings = gpu_emulation::settings();

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "support/placed.h"
 #include "timeline/kernel_rates.h"
 #include "timeline/phases.h"
 #include "timeline/plan.h"
@@ -89,7 +90,7 @@ double sum_of(const std::vector<Phase>& all) {
 }
 TEST(Timeline, ThePhasesOfAStepAddUpToItsLength) {
   Rates rates;
-  rates.kernels = kernel_rates(GANGWAY_CUDA_RECORD, rates);
+  rates.kernels = kernel_rates(placed("@source@/tests/bench/cuda_static.json"), rates);
   const auto expect = [&](const StepLog& log, uint64_t vocabulary) {
     const StepTimes times = simulate(log.ranks, rates);
     for (size_t r = 0; r < log.ranks.size(); ++r) {

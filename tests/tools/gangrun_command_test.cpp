@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "support/placed.h"
 #include "support/scratch.h"
 #include "tools/gangrun_job.h"
 
@@ -134,7 +135,7 @@ TEST_F(GangrunHosts, AListThatIsWrongIsRefused) {
 }
 
 TEST(GangrunOptions, TheCheckOfAGangMeasuresEveryPair) {
-  const std::string out = out_of({"-n", "3", "--no-prefix", GANGWAY_GW_INFO, "--check"});
+  const std::string out = out_of({"-n", "3", "--no-prefix", placed("@build@/impl/tools/gw-info"), "--check"});
   for (const char* const line : {"engine host\n", "  rank 2 on ", "an all-reduce of 4 MiB: ",
                                  "  ranks 0 and 1: ", "  ranks 0 and 2: ", "  ranks 1 and 2: "})
     EXPECT_NE(out.find(line), std::string::npos) << line << " in " << out;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/sanitized.h"
+#include "support/placed.h"
 #include "tools/gangrun_job.h"
 
 namespace {
@@ -102,7 +103,7 @@ TEST(GangrunEnd, AJobEndsWhereTheSystemRefusesACall) {
 #endif
   for (const Denied& denied : denials()) {
     const auto prepare = [&] { deny(denied.error, denied.calls); };
-    Running whole({"-n", "2", GANGWAY_STARTUP_RANK, "gang"}, false, prepare);
+    Running whole({"-n", "2", placed("@build@/tests/gang/rendezvous/startup_rank"), "gang"}, false, prepare);
     ASSERT_TRUE(whole.ends_unread(60)) << denied.name << ": gangrun hangs";
     const Outcome o = whole.finish();
     EXPECT_EQ(o.status, 0) << denied.name << ": " << o.err;

@@ -20,9 +20,12 @@
 #include <thread>
 #include <vector>
 
+#include "support/placed.h"
 #include "support/scratch.h"
 
 namespace gangrun_job {
+
+using gangway::placed;
 
 using Clock = std::chrono::steady_clock;
 
@@ -47,12 +50,12 @@ class Running {
       EXPECT_EQ(pipe2(out_, O_CLOEXEC), 0);
       EXPECT_EQ(pipe2(err_, O_CLOEXEC), 0);
     }
+    std::string program = placed("@build@/impl/tools/gangrun");
     pid_ = fork();
     if (pid_ == 0) {
       dup2(terminal ? slave : out_[1], 1);
       dup2(terminal ? slave : err_[1], 2);
       if (prepare) prepare();
-      std::string program = GANGWAY_GANGRUN;
       std::vector<char*> words{program.data()};
       for (std::string& argument : arguments) words.push_back(argument.data());
       words.push_back(nullptr);

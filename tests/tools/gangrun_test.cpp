@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/sanitized.h"
+#include "support/placed.h"
 #include "tools/gangrun_job.h"
 
 namespace {
@@ -25,7 +26,7 @@ TEST(Gangrun, SetsRankAndWorldSizeForEachRank) {
 }
 
 TEST(Gangrun, EightRanksMeetThroughTheirStore) {
-  const Outcome o = gangrun({"-n", "8", GANGWAY_STARTUP_RANK, "meet", "2"});
+  const Outcome o = gangrun({"-n", "8", placed("@build@/tests/gang/rendezvous/startup_rank"), "meet", "2"});
   EXPECT_EQ(o.status, 0) << o.err;
 }
 
@@ -150,7 +151,8 @@ TEST(Gangrun, AStartThatFailsHalfwayLeavesNothingBehind) {
 #endif
   const std::string file = testing::TempDir() + "gangrun_start_" + std::to_string(getpid());
   const std::string script =
-      "ulimit -n 40; exec " GANGWAY_GANGRUN " -n 64 -- sh -c 'sleep 61 & echo $! >> " + file + "; wait'";
+      placed("ulimit -n 40; exec @build@/impl/tools/gangrun -n 64 -- sh -c 'sleep 61 & echo $! >> ") + file +
+      "; wait'";
   const Outcome o = Running({"-n", "1", "--", "sh", "-c", script}).finish();
   EXPECT_NE(o.status, 0);
   EXPECT_TRUE(o.has("pipe")) << o.err;
@@ -193,11 +195,10 @@ TEST(Gangrun, TheWholeJobIsStartedAgain) {
 }
 
 TEST(Gangrun, RestartedRanksMeet) {
-  const Outcome o =
-      shell(4,
-            std::string("[ $GANGWAY_RESTART_COUNT = 0 ] && [ $RANK = 3 ] && kill -KILL $$; exec ") +
-                GANGWAY_STARTUP_RANK + " meet",
-            {"--max-restarts", "1"});
+  const Outcome o = shell(4,
+                          placed("[ $GANGWAY_RESTART_COUNT = 0 ] && [ $RANK = 3 ] && kill -KILL $$; exec "
+                                 "@build@/tests/gang/rendezvous/startup_rank meet"),
+                          {"--max-restarts", "1"});
   EXPECT_EQ(o.status, 0) << o.err;
 }
 
@@ -290,7 +291,8 @@ TEST(Gangrun, SeveralProgramsAreOfOneGang) {
                        "echo b $LOCAL_RANK of $LOCAL_WORLD_SIZE", ":", "--ranks=1", "echo", "c", ":", "d"});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] a 0 of 4", "[1] a 1 of 4", "[2] b 2 of 4", "[3] c : d"}));
-  o = gangrun({"-n", "2", GANGWAY_STARTUP_RANK, "gang", ":", "-n", "2", GANGWAY_STARTUP_RANK, "gang"});
+  o = gangrun({"-n", "2", placed("@build@/tests/gang/rendezvous/startup_rank"), "gang", ":", "-n", "2",
+               placed("@build@/tests/gang/rendezvous/startup_rank"), "gang"});
   EXPECT_EQ(o.status, 0) << o.err;
   for (const std::vector<std::string>& bad : {std::vector<std::string>{"-n", "1", "true", ":", "-n", "1"},
                                               {"-n", "1", "true", ":", "-n", "0", "true"},

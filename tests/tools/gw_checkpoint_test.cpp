@@ -10,6 +10,7 @@
 #include "checkpoint/run/small_checkpoint.h"
 #include "checkpoint/run/take_lease.h"
 #include "checkpoint/source.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
@@ -22,7 +23,8 @@ struct Output {
 
 Output run(const std::string& arguments) {
   Output output;
-  FILE* const pipe = popen((std::string(GANGWAY_GW_CHECKPOINT) + " " + arguments + " 2>&1").c_str(), "r");
+  FILE* const pipe =
+      popen((placed("@build@/impl/tools/gw-checkpoint") + " " + arguments + " 2>&1").c_str(), "r");
   char piece[4096];
   while (const size_t count = fread(piece, 1, sizeof piece, pipe)) output.text.append(piece, count);
   output.status = WEXITSTATUS(pclose(pipe));

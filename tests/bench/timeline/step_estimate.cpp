@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/table.h"
+#include "support/placed.h"
 #include "timeline/kernel_rates.h"
 #include "timeline/phases.h"
 #include "timeline/plan.h"
@@ -56,9 +57,9 @@ int main(int count, char** arguments) {
     Rates low, middle, high;
     low.product_share = 0.65, high.product_share = 0.80;
     low.memory = 3.6e12, high.memory = 4.4e12;
-    low.kernels = kernel_rates(GANGWAY_CUDA_RECORD, low, Overlap::none);
-    middle.kernels = kernel_rates(GANGWAY_CUDA_RECORD, middle);
-    high.kernels = kernel_rates(GANGWAY_CUDA_RECORD, high, Overlap::all);
+    low.kernels = kernel_rates(placed("@source@/tests/bench/cuda_static.json"), low, Overlap::none);
+    middle.kernels = kernel_rates(placed("@source@/tests/bench/cuda_static.json"), middle);
+    high.kernels = kernel_rates(placed("@source@/tests/bench/cuda_static.json"), high, Overlap::all);
     std::vector<std::pair<std::string, std::vector<double>>> rows;
     std::vector<double> lengths, shares;
     Json all;

@@ -1,10 +1,11 @@
 // The MPI engine under both launchers, on one host and on two.
 #include "gang/mpi/mpirun.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
 
-std::string rank(const char* what) { return std::string(GANGWAY_MPI_RANK " ") + what; }
+std::string rank(const char* what) { return placed("@build@/tests/gang/mpi/mpi_rank ") + what; }
 
 void expect_well(const Ended& ended, int ranks) {
   EXPECT_FALSE(ended.hung());

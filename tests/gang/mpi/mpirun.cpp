@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gang/mpi/survivor.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
@@ -69,7 +70,7 @@ std::string launcher(const std::string& mpi, int ranks, const std::string& optio
                      std::to_string(options.find(keeps_survivors(mpi)) == std::string::npos ? 280 : 60);
   line += open ? " mpirun.openmpi --oversubscribe --allow-run-as-root --bind-to none" : " mpiexec.mpich";
   const std::pair<std::string, std::string> variables[] = {
-      {"GANGWAY_MODULES", GANGWAY_MODULE_FOLDER_OF_TEST},
+      {"GANGWAY_MODULES", placed("@build@/capi")},
       {kReportVariable, report()},
       // The libraries of MPI leave what they took when they began.
       {"ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1"}};
@@ -92,7 +93,8 @@ Ended mpirun_on_two_hosts(const std::string& mpi, const std::string& program, co
   const std::string one = hosts_prefix() + "1", two = hosts_prefix() + "2";
   const std::string hosts = one + ":2," + two + ":2";
   const std::string agent = "/tmp/gangway_mpi_agent." + std::to_string(getpid());
-  run("printf '#!/bin/sh\nexec bash " GANGWAY_HOSTS " agent \"$@\"\n' > " + agent + " && chmod +x " + agent);
+  run(placed("printf '#!/bin/sh\nexec bash @source@/tests/gang/mpi/hosts.sh agent \"$@\"\n' > ") + agent +
+      " && chmod +x " + agent);
   const std::string network = mpi == "openmpi"
                                   ? "--host " + hosts + " --mca plm_rsh_agent " + agent +
                                         " --mca btl tcp,self,vader --mca btl_tcp_if_include eth0"
@@ -145,12 +147,12 @@ void OnTwoHosts::SetUp() {
   if (!is_built(mpi())) GTEST_SKIP() << mpi() << " was not found at build";
   if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   made_ = true;
-  const Ended up = run(std::string("bash " GANGWAY_HOSTS " up 2 ") + hosts_prefix());
+  const Ended up = run(placed("bash @source@/tests/gang/mpi/hosts.sh up 2 ") + hosts_prefix());
   if (up.status != 0) GTEST_SKIP() << "no network namespaces here: " << up.output;
 }
 
 void OnTwoHosts::TearDown() {
-  if (made_) run(std::string("bash " GANGWAY_HOSTS " down ") + hosts_prefix());
+  if (made_) run(placed("bash @source@/tests/gang/mpi/hosts.sh down ") + hosts_prefix());
 }
 
 std::string mpi_alone(const testing::TestParamInfo<const char*>& info) { return info.param; }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gang/launchers.h"
+#include "support/placed.h"
 #include "support/scratch.h"
 
 namespace gangway::test {
@@ -40,13 +41,13 @@ class OnHosts : public testing::Test {
     if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
     is_up_ = true;
     const std::string why = scratch_.path() + "/up";
-    if (!shell("bash " GANGWAY_HOSTS " up 3 " + prefix(), why))
+    if (!shell(placed("bash @source@/tests/gang/mpi/hosts.sh up 3 ") + prefix(), why))
       GTEST_SKIP() << "no network namespaces here: " << text_of_file(why);
     secret_ = write_secret("secret", 's');
   }
   void TearDown() override {
     if (!is_up_) return;
-    shell("bash " GANGWAY_HOSTS " down " + prefix());
+    shell(placed("bash @source@/tests/gang/mpi/hosts.sh down ") + prefix());
     for (int host = 1; host <= 3; ++host) shell("rm -rf /etc/netns/" + name(host));
   }
 

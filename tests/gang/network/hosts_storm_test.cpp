@@ -17,6 +17,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
@@ -48,7 +49,7 @@ struct Round {
 
 class HostsStorm : public OnHosts {
  protected:
-  std::string program() const override { return GANGWAY_NETWORK_RANK; }
+  std::string program() const override { return placed("@build@/tests/gang/network/network_rank"); }
 
   Round draw(int number, bool many) {
     static const std::vector<std::vector<int>> kGangs = {{1, 2}, {1, 1, 2, 2}, {1, 2, 2}, {1, 2, 1, 2}};
@@ -60,7 +61,7 @@ class HostsStorm : public OnHosts {
     round.hosts = kGangs[random_() % kGangs.size()];
     round.victim = static_cast<int>(random_() % round.hosts.size());
     round.after_us = static_cast<int>(random_() % 300'000);
-#ifdef GANGWAY_FABRIC_FOLDER
+#ifdef GANGWAY_HAS_FABRIC
     round.over_fabric = random_() % 2 == 0;
 #else
     round.over_fabric = false;
@@ -72,11 +73,11 @@ class HostsStorm : public OnHosts {
     Variables more = {{"GANGWAY_TEST_SEED", std::to_string(number)},
                       {"MASTER_PORT", std::to_string(20'000 + number % 10'000)}};
     if (round.kind == cut || round.kind == stopped) more["GANGWAY_LIVENESS_MS"] = "1000";
-#ifdef GANGWAY_FABRIC_FOLDER
+#ifdef GANGWAY_HAS_FABRIC
     if (round.over_fabric) {
       more["GANGWAY_WIRE"] = "fabric";
       more["FI_PROVIDER"] = "tcp";
-      more["GANGWAY_MODULES"] = GANGWAY_FABRIC_FOLDER;
+      more["GANGWAY_MODULES"] = placed("@build@/capi");
     }
 #endif
     for (size_t r = 0; r < round.hosts.size(); ++r) unlink(output_of(static_cast<int>(r)).c_str());

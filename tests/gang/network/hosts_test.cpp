@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
@@ -14,7 +15,7 @@ constexpr int kInvalid = 10 + static_cast<int>(Code::invalid_argument);
 
 class Hosts : public OnHosts {
  protected:
-  std::string program() const override { return GANGWAY_NETWORK_RANK; }
+  std::string program() const override { return placed("@build@/tests/gang/network/network_rank"); }
 
   void wait_until_they_begin() {
     for (size_t r = 0; r < children_.size(); ++r)
@@ -42,10 +43,11 @@ class Hosts : public OnHosts {
   // Runs gangrun over hosts, with namespaces in place of remote hosts.
   Ended gangrun(const std::string& hosts, const std::string& command, const std::string& options = "") const {
     const std::string file = scratch_.path() + "/gangrun";
-    const int status = std::system(("env -u GTEST_OUTPUT timeout 120 " GANGWAY_GANGRUN " -n 1 --hosts " +
-                                    hosts + " --agent 'bash " GANGWAY_HOSTS " agent' " + options + " -- " +
-                                    command + " >" + file + " 2>&1")
-                                       .c_str());
+    const int status =
+        std::system((placed("env -u GTEST_OUTPUT timeout 120 @build@/impl/tools/gangrun -n 1 --hosts ") +
+                     hosts + placed(" --agent 'bash @source@/tests/gang/mpi/hosts.sh agent' ") + options +
+                     " -- " + command + " >" + file + " 2>&1")
+                        .c_str());
     return {WEXITSTATUS(status), text_of_file(file)};
   }
   // The line of a run in which every rank prints the same.
@@ -134,12 +136,12 @@ TEST_F(Hosts, ACutLinkIsNoticedOnBothSides) {
 class FabricHosts : public Hosts {
  protected:
   void SetUp() override {
-#ifdef GANGWAY_FABRIC_FOLDER
+#ifdef GANGWAY_HAS_FABRIC
     Hosts::SetUp();
     fabric_ = {{"GANGWAY_WIRE", "fabric"},
                {"FI_PROVIDER", "tcp"},
                { "GANGWAY_MODULES",
-                 GANGWAY_FABRIC_FOLDER }};
+                 placed("@build@/capi") }};
 #else
     GTEST_SKIP() << "built without libfabric";
 #endif
@@ -278,7 +280,8 @@ TEST_F(Hosts, StrangersDoNotDisturbAStart) {
 }
 
 TEST_F(Hosts, GangrunStartsTheRanksOfEveryHost) {
-  const Ended ended = gangrun(name(1) + ":2," + name(2), GANGWAY_NETWORK_RANK " bits");
+  const Ended ended =
+      gangrun(name(1) + ":2," + name(2), placed("@build@/tests/gang/network/network_rank bits"));
   EXPECT_EQ(ended.status, 0) << ended.output;
   for (const char* const line : {"[0] engine network", "[1] engine network", "[2] engine network"})
     EXPECT_NE(ended.output.find(line), std::string::npos) << ended.output;
@@ -292,10 +295,10 @@ TEST_F(Hosts, GangrunNamesTheInterfaceOfEveryHostForNccl) {
 }
 
 TEST_F(Hosts, GangrunStartsTheRanksOfAllHostsAgainWhenOneFails) {
-  const Ended ended = gangrun(
-      name(1) + "," + name(2),
-      "bash -c '[ $RANK$GANGWAY_RESTART_COUNT = 10 ] && kill -9 $$; exec " GANGWAY_NETWORK_RANK " small'",
-      "--max-restarts 2");
+  const Ended ended = gangrun(name(1) + "," + name(2),
+                              placed("bash -c '[ $RANK$GANGWAY_RESTART_COUNT = 10 ] && kill -9 $$; exec "
+                                     "@build@/tests/gang/network/network_rank small'"),
+                              "--max-restarts 2");
   EXPECT_EQ(ended.status, 0) << ended.output;
   for (const char* const line : {"restart 1 of 2", "[0] engine network", "[1] engine network"})
     EXPECT_NE(ended.output.find(line), std::string::npos) << ended.output;

@@ -17,6 +17,7 @@
 #include "gang/descriptor.h"
 #include "gang/launchers.h"
 #include "gang/rendezvous/secret.h"
+#include "support/placed.h"
 #include "support/scratch.h"
 
 namespace gangway {
@@ -43,7 +44,7 @@ class Processes : public testing::Test {
       dup2(ends[1], 2);
       forget_launchers();
       for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-      std::string program = GANGWAY_STARTUP_RANK;
+      std::string program = placed("@build@/tests/gang/rendezvous/startup_rank");
       std::vector<char*> words{program.data()};
       for (std::string& argument : arguments) words.push_back(argument.data());
       words.push_back(nullptr);
@@ -306,9 +307,9 @@ TEST_F(Processes, RanksThatAreStartedByHandInTwoShellsMeet) {
        {std::string(), std::string("MASTER_ADDR=localhost MASTER_PORT=29511 ")}) {
     FILE* shells[2];
     for (int r = 0; r < 2; ++r) {
-      const std::string line = "XDG_RUNTIME_DIR=" + scratch_.path() + " " + settings +
-                               "RANK=" + std::to_string(r) +
-                               " WORLD_SIZE=2 " GANGWAY_STARTUP_RANK " gang 2>&1; echo status $?";
+      const std::string line =
+          "XDG_RUNTIME_DIR=" + scratch_.path() + " " + settings + "RANK=" + std::to_string(r) +
+          placed(" WORLD_SIZE=2 @build@/tests/gang/rendezvous/startup_rank gang 2>&1; echo status $?");
       shells[r] = popen(line.c_str(), "r");
     }
     for (FILE* const shell : shells) {

@@ -10,6 +10,7 @@
 #include "gpu_emulation/ptx/kernels.h"
 #include "gpu_emulation/ptx/sample.cu"
 #include "gpu_emulation/ptx/symbols.h"
+#include "support/placed.h"
 
 namespace gangway::cuda {
 namespace {
@@ -29,7 +30,7 @@ class PtxKernels : public gpu_emulation::Emulation {
       set_seed(seed);
       ptx::choose("");
       const std::vector<float> want = work();
-      ptx::choose(GANGWAY_SAMPLE_PTX);
+      ptx::choose(placed("@source@/tests/gpu_emulation/ptx/sample"));
       const std::vector<float> got = work();
       ASSERT_EQ(got.size(), want.size());
       for (size_t i = 0; i < want.size(); ++i) {
@@ -148,7 +149,7 @@ TEST_F(PtxKernels, ProductsOfTensorCoresAgreeButForApproximations) {
 }
 
 TEST_F(PtxKernels, ARaceOfTheCompiledCodeIsAFault) {
-  ptx::choose(GANGWAY_SAMPLE_PTX);
+  ptx::choose(placed("@source@/tests/gpu_emulation/ptx/sample"));
   ASSERT_EQ(start(race_kernel, 1, 64, 256, stream_, device(std::vector<float>(64))), cudaSuccess);
   expect_fault(cudaErrorLaunchFailure, " of shared memory, which block (0, 0, 0), thread (");
   gpu_emulation::reset();
@@ -157,7 +158,7 @@ TEST_F(PtxKernels, ARaceOfTheCompiledCodeIsAFault) {
 }
 
 TEST_F(PtxKernels, AWarpThatHasFewerThreadsThanAnInstructionReadsIsAFault) {
-  ptx::choose(GANGWAY_SAMPLE_PTX);
+  ptx::choose(placed("@source@/tests/gpu_emulation/ptx/sample"));
   float* const data = device(std::vector<float>(256));
   ASSERT_EQ(start(softmax_kernel<float>, 1, 31, 32 * sizeof(float), stream_, data, data, int64_t{31}),
             cudaSuccess);
@@ -170,13 +171,13 @@ TEST_F(PtxKernels, AWarpThatHasFewerThreadsThanAnInstructionReadsIsAFault) {
 }
 
 TEST_F(PtxKernels, AnAddressThatIsNotAlignedIsAFaultWithItsLine) {
-  ptx::choose(GANGWAY_SAMPLE_PTX);
+  ptx::choose(placed("@source@/tests/gpu_emulation/ptx/sample"));
   ASSERT_EQ(start(misaligned_kernel, 1, 1, 0, stream_, device(std::vector<float>(8)) + 1), cudaSuccess);
   expect_fault(cudaErrorLaunchFailure, "has an address that is not aligned, an access at sample.ptx:");
 }
 
 TEST_F(PtxKernels, AccessesBeyondSharedAndDeviceMemoryAreFaults) {
-  ptx::choose(GANGWAY_SAMPLE_PTX);
+  ptx::choose(placed("@source@/tests/gpu_emulation/ptx/sample"));
   run(beyond_shared_kernel, 1, 16, 64, device({0}), 0);
   for (const int at : {1, -1}) {
     ASSERT_EQ(start(beyond_shared_kernel, 1, 16, 64, stream_, device({0}), at), cudaSuccess);
@@ -189,7 +190,7 @@ TEST_F(PtxKernels, AccessesBeyondSharedAndDeviceMemoryAreFaults) {
 
 void not_in_the_ptx(float* data) { *data = 1; }
 TEST_F(PtxKernels, ALaunchThatThePtxDoesNotAllowIsRefusedInWords) {
-  ptx::choose(GANGWAY_SAMPLE_PTX);
+  ptx::choose(placed("@source@/tests/gpu_emulation/ptx/sample"));
   const auto refused = [&](cudaError_t error, const std::string& words) {
     EXPECT_EQ(error, cudaErrorInvalidValue);
     EXPECT_NE(gpu_emulation::report().find(words), std::string::npos) << gpu_emulation::report();

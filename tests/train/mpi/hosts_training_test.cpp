@@ -1,12 +1,13 @@
 // Sharded training over several hosts without MPI, against the references of one rank.
 #include "gang/network/hosts.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
 
 class HostsTraining : public OnHosts {
  protected:
-  std::string program() const override { return GANGWAY_MPI_TRAINING_RANK; }
+  std::string program() const override { return placed("@build@/tests/train/mpi/mpi_training_rank"); }
 
   void expect_training(const std::vector<int>& hosts, const std::string& tests) {
     start(hosts, "--gtest_filter=" + tests, {{"GANGWAY_TEST_ENGINE", "auto"}});

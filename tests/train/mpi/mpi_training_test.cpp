@@ -1,11 +1,13 @@
 // Sharded training over the MPI engine under both launchers, on one host and on two.
 #include "gang/mpi/mpirun.h"
+#include "support/placed.h"
 
 namespace gangway::test {
 namespace {
 
 std::string rank(const std::string& tests) {
-  return GANGWAY_MPI_TRAINING_RANK " --gtest_brief=1 --gtest_color=no --gtest_filter=" + tests;
+  return placed("@build@/tests/train/mpi/mpi_training_rank") +
+         " --gtest_brief=1 --gtest_color=no --gtest_filter=" + tests;
 }
 
 void expect_passed(const Ended& ended, int ranks) {
