@@ -43,6 +43,21 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
+std::string printable(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  constexpr size_t kMost = 80;
+  std::string out = "\"";
+  for (const char c : text.substr(0, kMost)) {
+    const unsigned char byte = static_cast<unsigned char>(c);
+    if (byte >= 32 && byte < 127 && c != '"' && c != '\\') {
+      out += c;
+    } else {
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return out + (text.size() > kMost ? "...\"" : "\"");
+}
+
 std::string path_to_utf8(std::string_view path) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string text;

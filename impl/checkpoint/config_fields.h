@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_scalars.h"
+#include "base/json_scalars.h"
+#include "base/line.h"
 
 namespace gangway {
 
@@ -97,9 +97,7 @@ class Fields {
     return value.integer;
   }
   double real(const char* name, const JsonValue& value) const {
-    if ((value.kind != JsonValue::Kind::integer && value.kind != JsonValue::Kind::real) ||
-        !std::isfinite(value.real))
-      corrupt(name, value, "not a finite number");
+    if (!value.is_number() || !std::isfinite(value.real)) corrupt(name, value, "not a finite number");
     return value.real;
   }
 

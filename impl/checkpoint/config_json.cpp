@@ -3,10 +3,10 @@
 #include <cmath>
 #include <set>
 
+#include "base/json.h"
+#include "base/json_scalars.h"
 #include "checkpoint/config_rope.h"
 #include "checkpoint/config_window.h"
-#include "checkpoint/json_scalars.h"
-#include "checkpoint/json_text.h"
 #include "families/family.h"
 
 namespace gangway {
@@ -82,6 +82,7 @@ std::string config_json(const DecoderOptions& options, DType dtype, const std::s
   JsonObject json(2);
   json.add("architectures", "[" + json_scalar(family.architecture) + "]");
   json.add("model_type", json_scalar(family.name));
+  if (!origin.empty()) read_json_scalars(origin, kConfigName);  // else the new file could not be read either
   const JsonMembers members = origin.empty() ? JsonMembers() : json_members(origin, kConfigName);
   add_keys(json, family, options, members);
   write_rope(json, family, options, origin);

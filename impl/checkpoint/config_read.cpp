@@ -4,14 +4,13 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/json_scalars.h"
 #include "checkpoint/config_fields.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/config_rope.h"
 #include "checkpoint/config_window.h"
-#include "checkpoint/header_json.h"
 #include "checkpoint/input_file.h"
-#include "checkpoint/json_scalars.h"
-#include "checkpoint/json_text.h"
 #include "families/family.h"
 
 namespace gangway {
@@ -54,8 +53,7 @@ void read_key(const Fields& fields, const ConfigKey& key, DecoderOptions& option
 bool equals(const JsonValue& value, const FixedKey::Value& wanted) {
   if (const auto* flag = std::get_if<bool>(&wanted))
     return value.kind == Kind::boolean && value.boolean == *flag;
-  if (const auto* number = std::get_if<double>(&wanted))
-    return (value.kind == Kind::integer || value.kind == Kind::real) && value.real == *number;
+  if (const auto* number = std::get_if<double>(&wanted)) return value.is_number() && value.real == *number;
   return value.kind == Kind::text && value.text == std::get<const char*>(wanted);
 }
 

@@ -4,10 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_scalars.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/config_window.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_scalars.h"
 #include "nn/rope_table.h"
 
 namespace gangway {

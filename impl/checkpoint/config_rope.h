@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "checkpoint/config_fields.h"
-#include "checkpoint/json_text.h"
 #include "families/family.h"
 
 namespace gangway {

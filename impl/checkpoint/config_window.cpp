@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_scalars.h"
+#include "base/json_scalars.h"
+#include "base/line.h"
 
 namespace gangway {
 namespace {

@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
+#include "base/json.h"
 #include "checkpoint/config_fields.h"
-#include "checkpoint/json_text.h"
 #include "families/family.h"
 
 namespace gangway {

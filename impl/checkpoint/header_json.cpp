@@ -1,19 +1,15 @@
 #include "checkpoint/header_json.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
-#include "checkpoint/json_text.h"
-#include "tensor/shape.h"
+#include "base/json.h"
+#include "base/line.h"
 
 namespace gangway {
 namespace {
 
-using Json = nlohmann::json;
-
 // Handles the events of the parser one by one instead of building a document: it takes no memory besides the
 // result, accepts at most three levels of nesting, and detects duplicate keys.
-class HeaderEvents final : public nlohmann::json_sax<Json> {
+class HeaderEvents final : public JsonEvents {
  public:
   explicit HeaderEvents(RawHeader& header) : header_(header) {}
 
@@ -22,13 +18,12 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
     return (place_ == Place::top && key_ == "__metadata__") || unexpected("null");
   }
   bool boolean(bool) override { return unexpected("a boolean"); }
-  bool number_integer(number_integer_t value) override { return unexpected(text("the number ", value)); }
-  bool number_float(number_float_t, const string_t& token) override {
+  bool integer(int64_t value) override { return unexpected(text("the number ", value)); }
+  bool real(double, const std::string& token) override {
     return unexpected("the number " + printable(token));
   }
-  bool binary(binary_t&) override { return unexpected("bytes"); }
 
-  bool number_unsigned(number_unsigned_t value) override {
+  bool unsigned_integer(uint64_t value) override {
     if (place_ == Place::shape) {
       // Above our limit of dims, and small enough to be cheap.
       if (tensor().shape.size() == 64) return refuse(text(where(), " has over 64 dimensions"));
@@ -41,7 +36,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool string(string_t& value) override {
+  bool string(const std::string& value) override {
     if (place_ == Place::metadata) {
       header_.metadata[key_] = value;
       return true;
@@ -51,7 +46,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool start_object(size_t) override {
+  bool start_object() override {
     switch (place_) {
       case Place::before: place_ = Place::top; return true;
       case Place::top:
@@ -68,7 +63,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
     return unexpected("an object");
   }
 
-  bool key(string_t& key) override {
+  bool key(const std::string& key) override {
     key_ = key;
     if (place_ == Place::metadata && header_.metadata.count(key) != 0)
       return refuse("__metadata__." + printable(key) + " stands there twice");
@@ -92,22 +87,22 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool start_array(size_t) override {
+  bool start_list() override {
     if (place_ != Place::tensor || key_ == "dtype") return unexpected("a list");
     place_ = key_ == "shape" ? Place::shape : Place::offsets;
     offsets_ = 0;
     return true;
   }
 
-  bool end_array() override {
+  bool end_list() override {
     if (place_ == Place::offsets && offsets_ != 2)
       return refuse(text(where(), " has ", offsets_, " numbers, not 2"));
     place_ = Place::tensor;
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    return refuse(text("the header is not JSON at its byte ", position));
+  void parse_error(JsonFault, size_t position) override {
+    refuse(text("the header is not JSON at its byte ", position));
   }
 
   std::string refusal;
@@ -148,14 +143,9 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
 RawHeader read_header_json(std::string_view json) {
   // The format allows nothing before the brace. The parser itself allows only white space after the object.
   if (json.empty() || json.front() != '{') fail(Code::corrupt, "the header does not begin with '{'");
-  check_no_zero_byte(json, "the header");
   RawHeader header;
   HeaderEvents events(header);
-  try {
-    if (!Json::sax_parse(json.begin(), json.end(), &events)) fail(Code::corrupt, events.refusal);
-  } catch (const Json::exception&) {
-    fail(Code::corrupt, "the header is not JSON");
-  }
+  if (!read_json(json, events)) fail(Code::corrupt, events.refusal);
   return header;
 }
 
@@ -177,24 +167,9 @@ std::string write_header_json(const RawHeader& header) {
       json.add(tensor.name, std::move(fields).close());
     }
     return std::move(json).close();
-  } catch (const Json::exception&) {
+  } catch (const NotUtf8&) {
     fail(Code::invalid_argument, "safetensors: a name or the metadata is not UTF-8");
   }
-}
-
-std::string printable(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  constexpr size_t kMost = 80;
-  std::string out = "\"";
-  for (const char c : text.substr(0, kMost)) {
-    const unsigned char byte = static_cast<unsigned char>(c);
-    if (byte >= 32 && byte < 127 && c != '"' && c != '\\') {
-      out += c;
-    } else {
-      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    }
-  }
-  return out + (text.size() > kMost ? "...\"" : "\"");
 }
 
 }  // namespace gangway

@@ -27,8 +27,4 @@ struct RawHeader {
 RawHeader read_header_json(std::string_view json);
 std::string write_header_json(const RawHeader& header);  // INVALID_ARGUMENT: text that is not UTF-8
 
-// Makes untrusted text safe for one line of an error message: the first 80 bytes, in quotes, with quotes,
-// backslashes, control characters and bytes over 126 as \xNN.
-std::string printable(std::string_view text);
-
 }  // namespace gangway

@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/line.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/folders.h"
-#include "checkpoint/header_json.h"
 #include "checkpoint/named_tensors.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"

@@ -5,10 +5,10 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/json.h"
 #include "checkpoint/config_fields.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/input_file.h"
-#include "checkpoint/json_text.h"
 
 namespace gangway {
 namespace {

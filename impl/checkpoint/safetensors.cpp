@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/line.h"
 #include "checkpoint/header_json.h"
 
 namespace gangway {

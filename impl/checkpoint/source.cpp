@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <iterator>
 
+#include "base/json_scalars.h"
+#include "base/line.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/folders.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_scalars.h"
 #include "checkpoint/model_files.h"
 
 namespace gangway {

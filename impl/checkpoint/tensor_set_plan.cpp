@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_text.h"
+#include "base/json.h"
+#include "base/line.h"
 #include "checkpoint/safetensors.h"
 
 namespace gangway {

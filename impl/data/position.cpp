@@ -2,42 +2,41 @@
 
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/line.h"
 
 namespace gangway::data {
 namespace {
 
-using Json = nlohmann::json;
 constexpr int64_t kVersion = 1;
 constexpr size_t kDeepest = 8;
 
 // The values of a JSON text by their paths: {"a": [{"b": 1}]} has "a[0].b" -> "1".
 using Facts = std::map<std::string, std::string>;
 
-// Collects them. It builds no document, because nlohmann's destructors of arrays and objects allocate memory.
-class FactEvents final : public nlohmann::json_sax<Json> {
+// Collects them.
+class FactEvents final : public JsonEvents {
  public:
   explicit FactEvents(Facts& facts) : facts_(facts) {}
 
   bool null() override { return add("null"); }
   bool boolean(bool value) override { return add(value ? "true" : "false"); }
-  bool number_integer(number_integer_t value) override { return add(std::to_string(value)); }
-  bool number_unsigned(number_unsigned_t value) override { return add(std::to_string(value)); }
-  bool number_float(number_float_t, const string_t& token) override { return add(token); }
-  bool string(string_t& value) override { return add("\"" + value + "\""); }
-  bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return enter(false); }
-  bool start_array(size_t) override { return enter(true); }
+  bool integer(int64_t value) override { return add(std::to_string(value)); }
+  bool unsigned_integer(uint64_t value) override { return add(std::to_string(value)); }
+  bool real(double, const std::string& token) override { return add(token); }
+  bool string(const std::string& value) override { return add("\"" + value + "\""); }
+  bool start_object() override { return enter(false); }
+  bool start_list() override { return enter(true); }
   bool end_object() override { return leave(); }
-  bool end_array() override { return leave(); }
-  bool key(string_t& key) override {
+  bool end_list() override { return leave(); }
+  bool key(const std::string& key) override {
     levels_.back().path = levels_.back().before + (levels_.back().before.empty() ? "" : ".") + key;
     return true;
   }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+  void parse_error(JsonFault, size_t) override {}
 
  private:
   struct Level {
@@ -73,19 +72,13 @@ class FactEvents final : public nlohmann::json_sax<Json> {
 };
 
 // Returns the JSON text of a name of a file, which need not be UTF-8.
-std::string quoted(const std::string& name) { return Json(path_to_utf8(name)).dump(); }
+std::string quoted(const std::string& name) { return json_scalar(path_to_utf8(name)); }
 
 Facts facts_of(std::string_view position) {
   Facts facts;
   FactEvents events(facts);
-  bool good = false;
-  try {
-    // nlohmann's parser takes a zero byte for the end of the text.
-    good = position.find('\0') == std::string_view::npos &&
-           Json::sax_parse(position.begin(), position.end(), &events);
-  } catch (const Json::exception&) {
-  }
-  if (!good) fail(Code::invalid_argument, "position: the text is not that of gw_dataset_position");
+  if (!read_json(position, events))
+    fail(Code::invalid_argument, "position: the text is not that of gw_dataset_position");
   return facts;
 }
 

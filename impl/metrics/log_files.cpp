@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_scalars.h"
 #include "base/new_file.h"
 
 namespace gangway {
@@ -62,13 +62,14 @@ bool read_point(const std::string& line, LogFile::Format format, LogFile::Point&
     point = {std::strtoll(all[0].c_str(), nullptr, 10), cell("loss"), cell("validation_loss")};
     return true;
   }
-  if (line.find('\0') != std::string::npos) return false;  // nlohmann's parser takes it for the end
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return false;
+  const JsonScalars json = find_json_scalars(line).value_or(JsonScalars());
+  const JsonValue* const step = find_scalar(json, "step");
+  if (step == nullptr || step->kind != JsonValue::Kind::integer) return false;
   const auto number = [&](const char* name) {
-    return json.contains(name) && json[name].is_number() ? json[name].get<double>() : kNoValue;
+    const JsonValue* const value = find_scalar(json, name);
+    return value != nullptr && value->is_number() ? value->real : kNoValue;
   };
-  point = {json["step"].get<int64_t>(), number("loss"), number("validation_loss")};
+  point = {step->integer, number("loss"), number("validation_loss")};
   return true;
 }
 

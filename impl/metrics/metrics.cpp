@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json_scalars.h"
 #include "base/new_file.h"
 #include "gang/agreement.h"
 #include "metrics/flops.h"
@@ -75,6 +75,14 @@ void check_options(const MetricsOptions& options) {
   if (!(std::isfinite(options.peak_flops) && options.peak_flops >= 0))
     fail(Code::invalid_argument, "metrics: peak_flops = ", options.peak_flops,
          " is not a finite number >= 0");
+}
+
+// Returns a number of a position.
+int64_t count_of(const JsonScalars& position, const char* name) {
+  const JsonValue* const value = find_scalar(position, name);
+  if (value == nullptr || value->kind != JsonValue::Kind::integer || value->integer < 0)
+    fail(Code::corrupt, "metrics: the position has no number \"", name, "\"");
+  return value->integer;
 }
 
 DType compute_dtype(Model& model) {
@@ -192,22 +200,13 @@ void Metrics::restore(const std::string& position) {
   CollectiveCall(model_->gangs(), "metrics")
       .check(
           [&] {
-            const auto json = nlohmann::json::parse(position, nullptr, /*allow_exceptions=*/false);
-            // nlohmann's parser takes a zero byte for the end of the text.
-            if (position.find('\0') != std::string::npos)
-              fail(Code::corrupt, "metrics: the position has a zero byte");
-            int64_t numbers[3] = {};
-            const char* const names[3] = {"step", "tokens", "samples"};
-            for (size_t i = 0; i < 3; ++i) {
-              if (!json.is_object() || !json.contains(names[i]) || !json[names[i]].is_number_integer() ||
-                  json[names[i]].get<int64_t>() < 0)
-                fail(Code::corrupt, "metrics: the position has no number \"", names[i], "\"");
-              numbers[i] = json[names[i]].get<int64_t>();
-            }
+            const JsonScalars json = find_json_scalars(position).value_or(JsonScalars());
+            const int64_t step = count_of(json, "step"), tokens = count_of(json, "tokens"),
+                          samples = count_of(json, "samples");
             total_ = {};
-            total_.step = numbers[0];
-            total_.tokens = numbers[1];
-            total_.samples = numbers[2];
+            total_.step = step;
+            total_.tokens = tokens;
+            total_.samples = samples;
             steps_ = 0;
             interval_tokens_ = 0;
             if (files_) files_->cut_after(total_.step);

@@ -10,13 +10,12 @@
 #include <iterator>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
+#include "base/json_scalars.h"
+#include "base/line.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/folders.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_text.h"
 #include "checkpoint/run/blocks.h"
 #include "checkpoint/run/plain_files.h"
 #include "checkpoint/run/tensor_set.h"
@@ -112,16 +111,17 @@ void write_weights(const Source& source, const TensorSetPlan& plan, const std::s
 
 // Changes only the dtype of a config.json, which may have keys that this library does not know.
 std::string config_with(const std::string& text, DType dtype, const std::string& path) {
-  using Json = nlohmann::ordered_json;
-  check_no_zero_byte(text, path);
-  Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) fail(Code::corrupt, path, " is no JSON object");
-  const char* const name = dtype == DType::f64    ? "float64"
-                           : dtype == DType::f32  ? "float32"
-                           : dtype == DType::bf16 ? "bfloat16"
-                                                  : "float16";
-  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = name;  // the names of transformers 5 and 4
-  return json.dump(2) + "\n";
+  const JsonMembers members = json_members(text, path);
+  // The names of transformers 5 and 4.
+  const std::string key = find_member(members, "dtype") != nullptr ? "dtype" : "torch_dtype";
+  const std::string name = json_scalar(dtype == DType::f64    ? "float64"
+                                       : dtype == DType::f32  ? "float32"
+                                       : dtype == DType::bf16 ? "bfloat16"
+                                                              : "float16");
+  JsonObject json(2);
+  for (const auto& [own, value] : members) json.add(own, own == key ? name : indented_json(value, 2));
+  if (find_member(members, key) == nullptr) json.add(key, name);
+  return std::move(json).close() + "\n";
 }
 
 void write_others(const Source& source, const std::string& from, const std::string& folder,

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "checkpoint/header_json.h"
+#include "base/line.h"
 #include "checkpoint/run/verify.h"
 #include "checkpoint/source.h"
 #include "tools/checkpoint_commands.h"

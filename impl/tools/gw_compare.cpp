@@ -1,24 +1,27 @@
 // gw-compare reads the gradient norms that two runs of gw-train recorded (metrics.norms_every), and names the
 // first step and the first parameter in which they differ.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/json_scalars.h"
+#include "base/line.h"
 #include "tools/arguments.h"
 
 namespace {
 
 using namespace gangway;
-using Json = nlohmann::ordered_json;
 
 constexpr int kEqual = 0, kDiffer = 1, kTrouble = 2;  // exit statuses, as those of diff(1)
 
@@ -29,8 +32,28 @@ struct Step {
 };
 using Steps = std::map<int64_t, Step>;
 
-double number_of(const Json& value) {
-  return value.is_string() ? std::strtod(value.get<std::string>().c_str(), nullptr) : value.get<double>();
+// Reads the members of a line. `refusal` begins the text of an error.
+std::string_view member(const JsonMembers& line, const char* key, const std::string& refusal) {
+  const std::string_view* const found = find_member(line, key);
+  if (found == nullptr) fail(Code::corrupt, refusal, ": \"", key, "\" is missing");
+  return *found;
+}
+
+// Numbers that JSON does not have stand there as texts.
+double number_of(std::string_view value, const std::string& refusal) {
+  const bool is_text = value.front() == '"';
+  if (!is_text && value.find_first_of("-0123456789") != 0)
+    fail(Code::corrupt, refusal, ": ", printable(value), " is no number");
+  const std::string digits = is_text ? json_string(value).value_or("") : std::string(value);
+  return std::strtod(digits.c_str(), nullptr);
+}
+
+int64_t step_of(std::string_view value, const std::string& refusal) {
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), step);
+  if (error != std::errc() || end != value.data() + value.size())
+    fail(Code::corrupt, refusal, ": ", printable(value), " is no step");
+  return step;
 }
 
 Steps read_run(const std::string& folder) {
@@ -42,15 +65,12 @@ Steps read_run(const std::string& folder) {
   int64_t number = 0;
   for (std::string line; std::getline(in, line) && !in.eof();) {
     ++number;
-    try {
-      const Json read = Json::parse(line);
-      Step step{number_of(read.at("loss")), {}};
-      for (const auto& [name, norm] : read.at("norms").items())
-        step.norms.emplace_back(name, number_of(norm));
-      steps[read.at("step").get<int64_t>()] = std::move(step);
-    } catch (const Json::exception& error) {
-      fail(Code::corrupt, path, ": line ", number, " is no line of norms: ", error.what());
-    }
+    const std::string refusal = text(path, ": line ", number, " is no line of norms");
+    const JsonMembers read = json_members(line, refusal);
+    Step step{number_of(member(read, "loss", refusal), refusal), {}};
+    for (const auto& [name, norm] : json_members(member(read, "norms", refusal), refusal))
+      step.norms.emplace_back(name, number_of(norm, refusal));
+    steps[step_of(member(read, "step", refusal), refusal)] = std::move(step);
   }
   return steps;
 }

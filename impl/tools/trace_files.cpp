@@ -10,15 +10,15 @@
 #include <set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
+#include "base/json_scalars.h"
 #include "base/new_file.h"
 
 namespace gangway {
 namespace {
 
-using Json = nlohmann::json;
+using Kind = JsonValue::Kind;
 
 // Calls `each` with every event: a line, without its comma. Skips a line that a killed process left
 // half-written.
@@ -29,39 +29,50 @@ void for_each_line(const std::string& path, Each&& each) {
   for (std::string line; std::getline(file, line);) {
     if (!line.empty() && line.back() == ',') line.pop_back();
     if (line.size() < 2 || line.front() != '{') continue;
-    // nlohmann's parser takes a zero byte for the end of the line.
-    const bool zero = line.find('\0') != std::string::npos;
-    if (file.eof() && (zero || !Json::accept(line))) return;
-    if (zero) fail(Code::corrupt, path, " has a zero byte");
+    if (file.eof() && !is_json(line)) return;
+    if (line.find('\0') != std::string::npos) fail(Code::corrupt, path, " has a zero byte");
     each(line);
   }
 }
 
 constexpr int64_t kMostRanks = 1 << 20;  // as many as a gang may have (gang/rendezvous/startup.cpp)
 
+// Says what a member of an event is, and what is wrong with it.
+[[noreturn]] void refuse(const std::string& path, const char* member, const JsonValue* value,
+                         const std::string& why) {
+  fail(Code::invalid_argument, path, " is no trace of a rank: \"", member, "\" is ",
+       value != nullptr ? value->display() : "missing", why);
+}
+
+// The members of an event lie in its object "args", or (`object` is null) in the event itself.
+const JsonValue* member_of(const JsonScalars& event, const char* object, const char* member) {
+  return object == nullptr ? find_scalar(event, member) : find_scalar(event, object, member);
+}
+
 // Returns a member of an event that must be an integer from `lowest` to `highest`. The bounds are those of
 // what the tools loop over and allocate by.
-int integer(const Json& object, const char* member, int64_t lowest, int64_t highest,
+int integer(const JsonScalars& event, const char* object, const char* member, int64_t lowest, int64_t highest,
             const std::string& path) {
-  const auto found = object.find(member);
-  const bool is_integer = found != object.end() && found->is_number_integer();
-  const bool fits = is_integer && (!found->is_number_unsigned() || found->get<uint64_t>() <= INT64_MAX);
-  const int64_t value = fits ? found->get<int64_t>() : 0;
-  if (!fits || value < lowest || value > highest)
-    fail(Code::invalid_argument, path, " is no trace of a rank: \"", member, "\" is ",
-         found != object.end() ? found->dump() : "missing", ", not an integer from ", lowest, " to ",
-         highest);
-  return static_cast<int>(value);
+  const JsonValue* const found = member_of(event, object, member);
+  if (found == nullptr || found->kind != Kind::integer || found->integer < lowest || found->integer > highest)
+    refuse(path, member, found, text(", not an integer from ", lowest, " to ", highest));
+  return static_cast<int>(found->integer);
 }
 
 // Returns a time of an event, which is in microseconds, in nanoseconds.
-int64_t nanoseconds(const Json& event, const char* member, const std::string& path) {
+int64_t nanoseconds(const JsonScalars& event, const char* member, const std::string& path) {
   constexpr double kMost = 1e15;  // 30 years; sums of two times stay far from the end of int64_t
-  const double time = event.at(member).get<double>();
-  if (!(std::abs(time) <= kMost))
-    fail(Code::invalid_argument, path, " is no trace of a rank: \"", member, "\" is ",
-         event.at(member).dump(), " microseconds");
-  return std::llround(time * 1000);
+  const JsonValue* const found = find_scalar(event, member);
+  if (found == nullptr || !found->is_number() || !(std::abs(found->real) <= kMost))
+    refuse(path, member, found, " microseconds");
+  return std::llround(found->real * 1000);
+}
+
+const std::string& words(const JsonScalars& event, const char* object, const char* member,
+                         const std::string& path) {
+  const JsonValue* const found = member_of(event, object, member);
+  if (found == nullptr || found->kind != Kind::text) refuse(path, member, found, ", not a text");
+  return found->text;
 }
 
 // Returns an empty path for an empty file, as a rank that ended too early leaves it.
@@ -70,12 +81,12 @@ RankFile described(const std::string& path) {
   if (std::filesystem::file_size(path) == 0) return found;
   for_each_line(path, [&](const std::string& line) {
     if (!found.path.empty()) return;
-    const Json event = Json::parse(line, nullptr, false);
-    if (event.is_discarded() || event.value("name", "") != "process_name")
+    const JsonScalars event = find_json_scalars(line).value_or(JsonScalars());
+    const JsonValue *const name = find_scalar(event, "name"), *const run = find_scalar(event, "args", "run");
+    if (name == nullptr || name->text != "process_name")
       fail(Code::invalid_argument, path, " is no trace of a rank");
-    const Json& args = event.at("args");
-    found = {integer(event, "pid", 0, kMostRanks - 1, path), integer(args, "ranks", 1, kMostRanks, path),
-             args.value("run", uint64_t{0}), path};
+    found = {integer(event, nullptr, "pid", 0, kMostRanks - 1, path),
+             integer(event, "args", "ranks", 1, kMostRanks, path), run != nullptr ? run->text : "", path};
   });
   if (found.path.empty()) fail(Code::invalid_argument, path, " is no trace of a rank");
   return found;
@@ -87,16 +98,15 @@ ActionKind kind_of(const std::string& text) {
   fail(Code::invalid_argument, "trace: \"", text, "\" is no action of a pipeline");
 }
 
-TraceEvent event_of(const Json& json, const std::string& path) {
-  const Json& args = json.at("args");
+TraceEvent event_of(const JsonScalars& json, const std::string& path) {
   TraceEvent event;
-  const std::string category = json.at("cat");
+  const std::string& category = words(json, nullptr, "cat", path);
   event.kind = category == "wait"               ? TraceEvent::Kind::wait
                : category == "send and receive" ? TraceEvent::Kind::move
                                                 : TraceEvent::Kind::work;
-  event.action.stage = integer(args, "stage", -1, INT32_MAX, path);
-  event.action.microbatch = integer(args, "microbatch", INT32_MIN, INT32_MAX, path);
-  if (event.action.stage >= 0) event.action.kind = kind_of(args.at("kind"));
+  event.action.stage = integer(json, "args", "stage", -1, INT32_MAX, path);
+  event.action.microbatch = integer(json, "args", "microbatch", INT32_MIN, INT32_MAX, path);
+  if (event.action.stage >= 0) event.action.kind = kind_of(words(json, "args", "kind", path));
   event.start_ns = nanoseconds(json, "ts", path);
   event.end_ns = event.start_ns + nanoseconds(json, "dur", path);
   return event;
@@ -111,7 +121,7 @@ std::vector<std::vector<TraceEvent>> passes_of(const RankFile& file) {
   std::set<std::string> done;
   for_each_line(file.path, [&](const std::string& line) {
     if (line.find(row) == std::string::npos || line.find("\"ph\": \"X\"") == std::string::npos) return;
-    const TraceEvent event = event_of(Json::parse(line), file.path);
+    const TraceEvent event = event_of(read_json_scalars(line, file.path), file.path);
     if (event.kind == TraceEvent::Kind::work && !done.insert(text_of(event.action)).second) {
       pass.clear();
       done = {text_of(event.action)};
@@ -130,7 +140,7 @@ std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::str
   std::vector<RankFile> files;
   std::error_code failed;
   std::filesystem::file_time_type newest{};
-  uint64_t run = 0;
+  std::string run;
   for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
     const std::string name = entry.path().filename();
     if (name.rfind("rank-", 0) != 0 || entry.path().extension() != ".json") continue;

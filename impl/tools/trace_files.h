@@ -15,7 +15,7 @@ namespace gangway {
 
 struct RankFile {
   int rank = 0, ranks = 1;  // this rank, and the number of ranks in the run
-  uint64_t run = 0;         // a number that all ranks of a run share
+  std::string run;          // the digits of a number that all ranks of a run share
   std::string path;
 };
 // Returns the files rank-*.json of the folder's newest run, by rank. `left_out` gets the files of other runs,

@@ -53,6 +53,14 @@ TEST(Line, AnErrorsTextIsOneLine) {
   EXPECT_EQ(error.message(), "two lines ?");
 }
 
+TEST(Printable, IsQuotedAsciiOfAtMost80Bytes) {
+  EXPECT_EQ(printable(""), "\"\"");
+  EXPECT_EQ(printable("a b~"), "\"a b~\"");
+  EXPECT_EQ(printable("\"\\\n\x7f\xc3\xa4"), R"("\x22\x5c\x0a\x7f\xc3\xa4")");
+  EXPECT_EQ(printable(std::string(80, 'x')), "\"" + std::string(80, 'x') + "\"");
+  EXPECT_EQ(printable(std::string(81, 'x')), "\"" + std::string(80, 'x') + "...\"");
+}
+
 TEST(PathText, IsUtf8AndGivesTheSamePath) {
   for (const std::string& path :
        {std::string(), std::string("plain"), std::string("\xc5\xbc\xf0\x9f\x90\xa2"), std::string("caf\xe9"),

@@ -46,4 +46,18 @@ compare one resumed --tolerance 0 || fail "a resumed run"
 
 status=0; compare one model || status=$?
 [ $status -eq 2 ] && grep -q 'has no norms.jsonl; gw-train writes it with metrics.norms_every = 1' "$work/log" || fail "no norms"
+
+mkdir "$work/broken"
+refuses() { # LINE WORDS
+  echo "$1" >"$work/broken/norms.jsonl"
+  status=0; compare one broken || status=$?
+  [ $status -eq 2 ] && grep -qF "norms.jsonl: line 1 is no line of norms: $2" "$work/log" || fail "$1: $status"
+}
+refuses '{"step":1,"loss":2' 'it is not JSON at byte '
+refuses '{"step":1,"norms":{}}' '"loss" is missing'
+refuses '{"step":1,"loss":null,"norms":{}}' '"null" is no number'
+refuses '{"step":1.5,"loss":1,"norms":{}}' '"1.5" is no step'
+refuses '{"step":1,"loss":1,"norms":[]}' 'it is no JSON object'
+echo '{"step":1,"loss":"nan","norms":{"b":1e3,"a":"-inf"}}' >"$work/broken/norms.jsonl"
+compare broken broken --tolerance 0 || fail "numbers that JSON does not have"
 echo "gw-compare names what differs"

@@ -191,6 +191,24 @@ TEST_F(GwCheckpoint, ConvertRoundsTheWeightsAndKeepsTheConfig) {
   expect("convert --dtype int4 " + a_ + " " + out_ + "3", 2, {"--dtype"});
 }
 
+TEST_F(GwCheckpoint, ConvertChangesOneKeyOfTheConfigAndKeepsTheOrder) {
+  const std::string x = folder_.path() + "/x", config = x + "/config.json";
+  std::filesystem::create_directory(x);
+  write_set(x, "model", {{"w", DType::f32, {2}}}, 0, 1);
+  write_all(config, R"({"z":1E-5, "dtype":"float32","a" : {"":[true,{"b":"\u00e4"}],"c":{}},"n":1.50})");
+  expect("convert --dtype bf16 " + x + " " + out_, 0, {});
+  EXPECT_EQ(read_all(out_ + "/config.json"),
+            "{\n  \"z\": 1e-05,\n  \"dtype\": \"bfloat16\",\n  \"a\": {\n    \"\": [\n      true,\n      {\n"
+            "        \"b\": \"\xc3\xa4\"\n      }\n    ],\n    \"c\": {}\n  },\n  \"n\": 1.5\n}\n");
+  write_all(config, "{}");
+  expect("convert --dtype f64 " + x + " " + out_ + "2", 0, {});
+  EXPECT_EQ(read_all(out_ + "2/config.json"), "{\n  \"torch_dtype\": \"float64\"\n}\n");
+  for (const char* const bad : {"", "[]", "{"}) {
+    write_all(config, bad);
+    expect("convert --dtype bf16 " + x + " " + out_ + "3", 1, {config + ": it is no"});
+  }
+}
+
 TEST_F(GwCheckpoint, ConvertRefusesDamageAndValuesThatDoNotFit) {
   const std::string x = folder_.path() + "/x";
   std::filesystem::create_directory(x);

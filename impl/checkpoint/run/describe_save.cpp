@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/json.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/file_names.h"
-#include "checkpoint/json_text.h"
 #include "checkpoint/run/optimizer_record.h"
 
 namespace gangway {

@@ -11,10 +11,10 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/json_scalars.h"
+#include "base/line.h"
 #include "base/process.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_scalars.h"
-#include "checkpoint/json_text.h"
 #include "checkpoint/run/state_text.h"
 
 namespace gangway {
@@ -42,13 +42,11 @@ std::string restart_count() {
 
 std::optional<LeaseHolder> parse(const std::string& json) {
   try {
-    const JsonScalars scalars = read_json_scalars(json, "lease");
+    const JsonScalars scalars = find_json_scalars(json).value_or(JsonScalars());
     const auto at = [&](const char* key) -> const JsonValue& { return scalars.at({key, ""}); };
     return LeaseHolder{at("job").text,  at("attempt").text,   at("token").text,      at("host").text,
                        at("boot").text, at("processes").text, at("process").integer, at("start").integer};
   } catch (const std::out_of_range&) {
-    return std::nullopt;
-  } catch (const Error&) {
     return std::nullopt;
   }
 }
@@ -91,7 +89,7 @@ std::string json_of(const LeaseHolder& holder) {
     json.add("process", std::to_string(holder.process));
     json.add("start", std::to_string(holder.start));
     return std::move(json).close() + "\n";
-  } catch (const nlohmann::json::exception&) {
+  } catch (const NotUtf8&) {
     fail(Code::invalid_argument, "run: the job's name ", printable(holder.job), " is not UTF-8");
   }
 }

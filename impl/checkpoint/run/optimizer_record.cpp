@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "checkpoint/json_scalars.h"
-#include "checkpoint/json_text.h"
+#include "base/json.h"
+#include "base/json_scalars.h"
 
 namespace gangway {
 namespace {
@@ -41,12 +41,8 @@ std::string hyperparameters_json(const Optimizer& optimizer) {
   return std::move(object).close();
 }
 
-bool is_number(const JsonValue& value) {
-  return value.kind == JsonValue::Kind::integer || value.kind == JsonValue::Kind::real;
-}
-
 bool same(const JsonValue& a, const JsonValue& b) {
-  return is_number(a) && is_number(b) ? a.real == b.real : a.display() == b.display();
+  return a.is_number() && b.is_number() ? a.real == b.real : a.display() == b.display();
 }
 
 std::string of_part(const std::string& name) { return name.empty() ? "" : name + ": "; }

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/line.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/folders.h"
-#include "checkpoint/header_json.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
 

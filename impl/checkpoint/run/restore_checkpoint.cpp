@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "checkpoint/json_scalars.h"
+#include "base/json_scalars.h"
 #include "checkpoint/run/optimizer_record.h"
 #include "checkpoint/run/restore.h"
 #include "checkpoint/run/verify.h"

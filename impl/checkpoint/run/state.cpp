@@ -8,9 +8,8 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/line.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_text.h"
 #include "checkpoint/run/state_text.h"
 
 namespace gangway {
@@ -29,8 +28,7 @@ bool stays_inside(const std::string& name) {
 }
 
 bool is_object(const std::string& json) {
-  return json.size() >= 2 && json.front() == '{' && json.back() == '}' &&
-         json.find('\0') == std::string::npos && nlohmann::json::accept(json);
+  return json.size() >= 2 && json.front() == '{' && json.back() == '}' && is_json(json);
 }
 
 std::string problem_of_block(const StoredBlock& block) {
@@ -236,7 +234,7 @@ std::string to_json(const CheckpointState& state) {
   if (!problem.empty()) fail(Code::invalid_argument, "state.json: ", problem);
   try {
     return write_state(state);
-  } catch (const nlohmann::json::exception&) {
+  } catch (const NotUtf8&) {
     fail(Code::invalid_argument, "state.json: a name or a text is not UTF-8");
   }
 }

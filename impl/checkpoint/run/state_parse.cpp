@@ -5,9 +5,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/line.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_text.h"
 #include "checkpoint/run/state.h"
 #include "checkpoint/run/state_text.h"
 
@@ -58,10 +57,10 @@ class Cursor {
   }
   std::string string() {
     const std::string_view literal = json_.substr(at_, end_of_string(at_) - at_);
-    const nlohmann::json value = nlohmann::json::parse(literal, nullptr, false);
-    if (!value.is_string()) corrupt("no text");
+    std::optional<std::string> value = json_string(literal);
+    if (!value) corrupt("no text");
     at_ += literal.size();
-    return value.get<std::string>();
+    return *std::move(value);
   }
   // The text of an object, whose contents are not looked at.
   std::string object() {
@@ -232,8 +231,8 @@ CheckpointState parse(Cursor& at, const std::string& path) {
 bool is_text_of(const CheckpointState& state, std::string_view json) {
   try {
     return write_state(state) == json;
-  } catch (const nlohmann::json::exception&) {
-    return false;  // a text is not UTF-8
+  } catch (const NotUtf8&) {
+    return false;
   }
 }
 

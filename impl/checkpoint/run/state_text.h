@@ -20,7 +20,7 @@ std::string hex(uint64_t number);  // 16 digits
 // Returns the end of state.json, from the last key on, for the text before it.
 std::string last_lines(std::string_view before);
 
-// Returns the text of state.json. Throws nlohmann::json::exception: a text is not UTF-8.
+// Returns the text of state.json. Throws NotUtf8 (base/json.h).
 std::string write_state(const CheckpointState& state);
 
 std::string to_base64(std::string_view bytes);

@@ -5,9 +5,8 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/line.h"
 #include "checkpoint/folders.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_text.h"
 #include "checkpoint/run/blocks.h"
 #include "checkpoint/run/plain_files.h"
 #include "checkpoint/safetensors.h"

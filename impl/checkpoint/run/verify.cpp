@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "checkpoint/header_json.h"
+#include "base/line.h"
 #include "checkpoint/run/blocks.h"
 #include "checkpoint/run/cover.h"
 #include "checkpoint/run/plain_files.h"

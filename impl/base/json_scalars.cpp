@@ -1,45 +1,53 @@
-#include "checkpoint/json_scalars.h"
+#include "base/json_scalars.h"
 
-#include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
-#include "checkpoint/header_json.h"
-#include "checkpoint/json_text.h"
+#include "base/json.h"
+#include "base/line.h"
 
 namespace gangway {
 namespace {
 
-using Json = nlohmann::json;
 using Kind = JsonValue::Kind;
 
 constexpr int kDeepest = 8;
 constexpr int kDeepestKey = 3;
+constexpr int kDeepestMember = 64;
 
-class ScalarEvents final : public nlohmann::json_sax<Json> {
+std::string refusal_of(JsonFault fault, size_t position) {
+  switch (fault) {
+    case JsonFault::syntax: return text("it is not JSON at byte ", position);
+    case JsonFault::zero_byte: return text("it is not JSON at its byte ", position);
+    case JsonFault::byte_order_mark: return "it is not JSON: a byte order mark";
+  }
+  return "";
+}
+
+class ScalarEvents final : public JsonEvents {
  public:
   explicit ScalarEvents(JsonScalars& scalars) : scalars_(scalars) {}
 
   bool null() override { return add({}); }
   bool boolean(bool value) override { return add({Kind::boolean, value, 0, 0, ""}); }
-  bool number_integer(number_integer_t value) override {
+  bool integer(int64_t value) override {
     return add({Kind::integer, false, value, static_cast<double>(value), std::to_string(value)});
   }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (value <= INT64_MAX) return number_integer(static_cast<number_integer_t>(value));
-    return number_float(static_cast<double>(value), std::to_string(value));
+  bool unsigned_integer(uint64_t value) override {
+    if (value <= INT64_MAX) return integer(static_cast<int64_t>(value));
+    return real(static_cast<double>(value), std::to_string(value));
   }
-  bool number_float(number_float_t value, const string_t& token) override {
+  bool real(double value, const std::string& token) override {
     return add({Kind::real, false, 0, value, token});
   }
-  bool string(string_t& value) override { return add({Kind::text, false, 0, 0, value}); }
-  bool binary(binary_t&) override { return refuse("bytes stand in it"); }
+  bool string(const std::string& value) override { return add({Kind::text, false, 0, 0, value}); }
 
-  bool start_object(size_t) override { return enter(Kind::object); }
-  bool start_array(size_t) override { return enter(Kind::list); }
+  bool start_object() override { return enter(Kind::object); }
+  bool start_list() override { return enter(Kind::list); }
   bool end_object() override { return leave(); }
-  bool end_array() override { return leave(); }
+  bool end_list() override { return leave(); }
 
-  bool key(string_t& key) override {
+  bool key(const std::string& key) override {
     if (listed_ > 0 || depth_ > kDeepestKey) return true;
     forget_keys_below(depth_ - 1);
     key_[depth_ - 1] = key;
@@ -47,9 +55,7 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    return refuse(text("it is not JSON at byte ", position));
-  }
+  void parse_error(JsonFault fault, size_t position) override { refuse(refusal_of(fault, position)); }
 
   std::string refusal;
 
@@ -72,9 +78,9 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   }
   static void add_element(JsonValue& list, JsonValue& element) {
     ++list.count;
-    const bool is_number = element.kind == Kind::integer || element.kind == Kind::real;
     if (element.kind == Kind::text) list.texts.push_back(std::move(element.text));
-    if (is_number && list.numbers.size() < JsonValue::kMostNumbers) list.numbers.push_back(element.real);
+    if (element.is_number() && list.numbers.size() < JsonValue::kMostNumbers)
+      list.numbers.push_back(element.real);
   }
   bool enter(Kind kind) {
     if (depth_ == 0 && kind == Kind::list) return refuse("it is no JSON object");
@@ -103,6 +109,35 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   JsonValue* list_ = nullptr;  // the list whose elements are the next values
 };
 
+// Looks at the keys of the outermost object alone.
+class MemberEvents final : public AnyJson {
+ public:
+  bool start_object() override { return enter(); }
+  bool start_list() override { return enter(); }
+  bool end_object() override { return leave(); }
+  bool end_list() override { return leave(); }
+  bool key(const std::string& key) override {
+    if (depth_ == 1 && !keys_.insert(key).second) refusal = printable(key) + " stands there twice";
+    return refusal.empty();
+  }
+  void parse_error(JsonFault fault, size_t position) override { refusal = refusal_of(fault, position); }
+
+  std::string refusal;
+
+ private:
+  bool enter() {
+    if (++depth_ > kDeepestMember) refusal = text("it is nested over ", kDeepestMember, " deep");
+    return refusal.empty();
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  int depth_ = 0;
+  std::set<std::string> keys_;
+};
+
 }  // namespace
 
 std::string JsonValue::display() const {
@@ -119,23 +154,30 @@ std::string JsonValue::display() const {
 }
 
 JsonScalars read_json_scalars(std::string_view json, const std::string& name) {
-  check_no_zero_byte(json, name + ": it");
-  // nlohmann's parser skips a byte order mark, which other readers of these files refuse.
-  if (json.starts_with("\xef\xbb\xbf")) fail(Code::corrupt, name, ": it is not JSON: a byte order mark");
   JsonScalars scalars;
   ScalarEvents events(scalars);
-  try {
-    if (!Json::sax_parse(json.begin(), json.end(), &events)) fail(Code::corrupt, name, ": ", events.refusal);
-  } catch (const Json::exception&) {
-    fail(Code::corrupt, name, ": it is not JSON");
-  }
+  if (!read_json(json, events)) fail(Code::corrupt, name, ": ", events.refusal);
   return scalars;
 }
 
+std::optional<JsonScalars> find_json_scalars(std::string_view json) {
+  JsonScalars scalars;
+  ScalarEvents events(scalars);
+  if (!read_json(json, events)) return std::nullopt;
+  return scalars;
+}
+
+const JsonValue* find_scalar(const JsonScalars& scalars, const std::string& key, const std::string& subkey) {
+  const auto found = scalars.find({key, subkey});
+  return found == scalars.end() ? nullptr : &found->second;
+}
+
 JsonMembers json_members(std::string_view json, const std::string& name) {
-  read_json_scalars(json, name);  // throws unless it is an object; the scanner below relies on that
   constexpr std::string_view kSpace = " \t\r\n";
   const auto after_space = [&](size_t at) { return json.find_first_not_of(kSpace, at); };
+  MemberEvents events;
+  if (!read_json(json, events)) fail(Code::corrupt, name, ": ", events.refusal);
+  if (json[after_space(0)] != '{') fail(Code::corrupt, name, ": it is no JSON object");
   const auto after_text = [&](size_t at) {
     for (++at; json[at] != '"'; ++at)
       if (json[at] == '\\') ++at;
@@ -145,7 +187,7 @@ JsonMembers json_members(std::string_view json, const std::string& name) {
   size_t at = after_space(json.find('{') + 1);
   while (json[at] != '}') {
     const size_t key_end = after_text(at);
-    const std::string key = Json::parse(json.substr(at, key_end - at)).get<std::string>();
+    const std::optional<std::string> key = json_string(json.substr(at, key_end - at));
     const size_t first = after_space(json.find(':', key_end) + 1);
     size_t last = first;
     for (int depth = 0; depth > 0 || (json[last] != ',' && json[last] != '}');) {
@@ -154,7 +196,7 @@ JsonMembers json_members(std::string_view json, const std::string& name) {
       last = c == '"' ? after_text(last) : last + 1;
     }
     const std::string_view value = json.substr(first, last - first);
-    members.emplace_back(key, value.substr(0, value.find_last_not_of(kSpace) + 1));
+    members.emplace_back(*key, value.substr(0, value.find_last_not_of(kSpace) + 1));
     at = after_space(json[last] == ',' ? last + 1 : last);
   }
   return members;
