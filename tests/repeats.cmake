@@ -25,10 +25,11 @@ set(GANGWAY_REPEATS_IN_EVERY_RUN
   # the C layer hands over what a call's stream keeps, and orders a caller's stream
   capi_streams_test.cuda capi_gang_collectives_test.cuda)
 
-# Under the thread sanitizer (.ci/run's second leg) a program of each kind of sharing runs: the threads of a
-# rank, ranks that are threads, streams that run late, the C layer. What shares in the same way has the label
-# tsan_all and runs there with GANGWAY_TEST_ALL=1: nine of the operations, the software GPU and the module
-# over it, six programs of training steps.
+# Under the thread sanitizer (.ci/run's second leg) the layers run that have threads or share memory: base, device,
+# data, gang, mesh, parallel/fsdp, train, checkpoint/run, and of the C layer works in flight, callbacks, handles that
+# threads release, and what reads ahead; one operation of those that threads share. What shares in the same way has the
+# label tsan_all and runs there with GANGWAY_TEST_ALL=1: the other operations, the software GPU and the module over
+# it, layers, what else wraps modules, and the C layer's other calls, all of which go through these gangs and gates.
 
 # slow_under_thread(TEST FILTER): those of the program's tests that the filter names share as its others do,
 # and take too long under the thread sanitizer; they run there with GANGWAY_TEST_ALL=1 alone.
@@ -62,6 +63,14 @@ function(rest_in_full test filter)
   set_tests_properties(${test}.rest PROPERTIES LABELS "${labels};repeat" TIMEOUT ${timeout}
     ENVIRONMENT "${others};GTEST_OUTPUT=${results}/${test}.rest.xml;GTEST_FILTER=${filter}")
   set_property(TEST ${test} PROPERTY ENVIRONMENT "${environment};GTEST_FILTER=-${filter}")
+endfunction()
+
+# kills(TEST...): they kill ranks at moments that are others in each run, so that a pass proves little of the next one
+# (passes.py, failed.py). What has "kill" or "storm" in its name needs no label.
+function(kills)
+  foreach(test ${ARGN})
+    set_property(TEST ${test} APPEND PROPERTY LABELS kills)
+  endforeach()
 endfunction()
 
 # in_full(TEST...): each costs CI more than its share, and runs with GANGWAY_TEST_ALL=1 alone.

@@ -3,12 +3,13 @@
 #   usage: bash tests/run.sh [--help] [--no-install] [--build-dir DIR] [-L LABEL] [--changed] [--sanitize address|thread]
 # Without --sanitize, it runs the whole suite, then the bindings' own (-L bindings: these alone). With it, it
 # makes a build of its own with clang; "address" checks for undefined behaviour, too.
-# --changed builds what changed and runs only the tests that the change can reach: those that are newer than
-# their last pass in this build folder (tests/reached.py).
+# --changed builds what changed and runs only the tests that the change can reach: those that have not passed
+# with the same bytes, here or in another clone (tests/passes.py). GANGWAY_USE_PASSES=1 is the same.
 # GANGWAY_TEST_ALL=1 also runs what repeats a fact on another device or in another way (tests/repeats.cmake
 # lists it), and builds the benchmarks.
 # GANGWAY_TEST_JOBS is how many programs run at a time. Most wait more than they compute, so it is twice the
 # cores.
+# Whatever failed is in failed.tsv of the build folder, with the command that runs it again (tests/failed.py).
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
@@ -47,7 +48,19 @@ fi
 # build_and_test NAME DIR CTEST-ARGUMENTS -- CMAKE-ARGUMENTS: adds its counts to passed, failed, skipped.
 # Want of memory is a status here, so the sanitizer must hand it on as the system would.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1} TSAN_OPTIONS=${TSAN_OPTIONS:-allocator_may_return_null=1}
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 before=0
+[ $changed -eq 0 ] || GANGWAY_USE_PASSES=1
+every=(--all)
+[ -z "${GANGWAY_USE_PASSES:-}" ] || every=()
+
+# count NAME SECONDS PASSED FAILED SKIPPED BEFORE: says and adds counts; the last is how many had passed before.
+count() {
+  local known=''
+  [ "$6" -eq 0 ] || known=", of them $6 before"
+  echo "== $1: $3 passed$known, $4 failed, $5 skipped, $2 s"
+  passed=$((passed + $3)) failed=$((failed + $4)) skipped=$((skipped + $5)) before=$((before + $6))
+}
+
 build_and_test() {
   local name=$1 dir=$2; shift 2
   local select=()
@@ -56,6 +69,7 @@ build_and_test() {
   local started=$SECONDS
   echo "== $name: building into $dir"
   mkdir -p "$dir"
+  rm -f "$dir/failed.tsv"
   local target=all
   if [ "$name" = thread ]; then target=tsan_${GANGWAY_TEST_ALL:+all_}tests; elif [ "$label" = fuzz ]; then target=fuzz_tests; fi
   if ! { cmake -S "$top" -B "$dir" -G Ninja -DGANGWAY_TESTS=ON -DGANGWAY_WERROR=ON "$@" >"$dir/build.log" 2>&1 &&
@@ -70,70 +84,69 @@ build_and_test() {
   # oneDNN is not instrumented and its caches look like races, so threads are checked with our own products.
   if [ "$name" = thread ]; then export GANGWAY_CPU_ISA=portable; else unset GANGWAY_CPU_ISA; fi
   rm -rf "$dir/results"; mkdir -p "$dir/results"
-  if [ $changed -eq 1 ]; then
-    python3 "$top/tests/reached.py" "$dir" >"$dir/reached" || { failed=$((failed + 1)); return; }
-    [ -s "$dir/reached" ] || { echo "== $name: the change reaches no test"; return; }
-    select+=(-R "^($(paste -sd '|' "$dir/reached" | sed 's/\./\\./g'))\$")
+  python3 "$top/tests/passes.py" select "$dir" "${every[@]}" "${select[@]}" >"$dir/selected" || { failed=$((failed + 1)); return; }
+  if grep -q . "$dir/selected"; then
+    [ ${#every[@]} -gt 0 ] || select+=(-R "^($(paste -sd '|' "$dir/selected" | sed 's/[.+]/\\&/g'))\$")
+    GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure \
+      -j"${GANGWAY_TEST_JOBS:-$((2 * $(nproc)))}" "${select[@]}" || true
+    python3 "$top/tests/passes.py" store "$dir"
+    GANGWAY_FAILED_LIST=$dir/failed.tsv python3 "$top/tests/failed.py" ctest "$dir"
+    python3 "$top/tests/slowest.py" "$dir"
   fi
-  GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure \
-    -j"${GANGWAY_TEST_JOBS:-$((2 * $(nproc)))}" "${select[@]}" || true
-  python3 "$top/tests/reached.py" "$dir" --passed
-  python3 "$top/tests/slowest.py" "$dir"
   # GoogleTest's files count single tests; other programs count as one each.
-  local counts
+  local counts p f s b
   counts=$(python3 "$top/tests/count_results.py" "$dir") || { echo "== $name: no results"; failed=$((failed + 1)); return; }
-  read -r p f s <<<"$counts"
-  echo "== $name: $p passed, $f failed, $s skipped, $((SECONDS - started)) s"
-  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-}
-
-# binding_is_reached NAME BUILD: whether the library or a file that the binding's tests read is newer than
-# their last pass.
-binding_is_reached() {
-  local last=$2/passed/binding.$1 sources=("$top/tests/bindings" "$top/tests/data" "$top/examples" "$top/capi/include")
-  case $1 in mixed|examples) sources+=("$top/bindings") ;; *) sources+=("$top/bindings/$1") ;; esac
-  [ ! -e "$last" ] || [ -n "$(find -L "$2/capi/libgangway.so" "$2/impl/tools/gangrun" "${sources[@]}" -newer "$last" -type f -print -quit)" ]
+  read -r p f s b <<<"$counts"
+  count "$name" $((SECONDS - started)) "$p" "$f" "$s" "$b"
 }
 
 # test_binding NAME BUILD COMMAND...: a binding's own script; its last line says "N passed, N failed, N
 # skipped".
 test_binding() {
-  local name=$1 log=$2/$1.log last=$2/passed/binding.$1 started=$SECONDS p f s
-  if [ $changed -eq 1 ] && ! binding_is_reached "$1" "$2"; then echo "== $name: the change does not reach it"; return; fi
+  local name=$1 log=$2/$1.log rows=$2/$1.failed.tsv started=$SECONDS key='' p='' f='' s=''
+  rm -f "$rows"
+  read -r key p f s <"$2/$1.pass"
+  if [ -n "${GANGWAY_USE_PASSES:-}" ] && [ -n "$s" ]; then
+    sed 1d "$2/$1.pass"
+    count "$name" $((SECONDS - started)) "$p" "$f" "$s" "$p"
+    return
+  fi
   shift 2
   echo "== $name: testing"
-  "$@" >"$log" 2>&1
+  GANGWAY_FAILED_LIST=$rows "$@" >"$log" 2>&1
   local status=$?
   read -r p f s < <(sed -n 's/.*\b\([0-9]\+\) passed, \([0-9]\+\) failed, \([0-9]\+\) skipped.*/\1 \2 \3/p' "$log" | tail -n 1)
   if [ -z "${s:-}" ]; then p=0 f=1 s=0; fi
   [ $status -eq 0 ] || [ "$f" -gt 0 ] || f=1
-  [ "$f" -gt 0 ] || { mkdir -p "$(dirname "$last")" && touch "$last"; }
   if [ "$f" -gt 0 ]; then
+    [ -s "$rows" ] || GANGWAY_FAILED_LIST=$rows python3 "$top/tests/failed.py" command "$name" "$f" "$@"
     tail -n 80 "$log"
     # As pytest, cargo, Julia's Test and the scripts name what failed.
     grep -E '^(FAILED|ERROR)[: ]|^test .* FAILED$|: (Test Failed|Error During Test) at |^not ok' "$log" | sed "s/^/failed: $name: /"
   else
     grep -i '^skip' "$log"
+    [ -z "$key" ] || grep -i '^skip' "$log" | python3 "$top/tests/passes.py" put "$key" "$p" "$f" "$s"
   fi
-  echo "== $name: $p passed, $f failed, $s skipped, $((SECONDS - started)) s"
-  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  count "$name" $((SECONDS - started)) "$p" "$f" "$s" 0
 }
 
 test_bindings() {
   # Everything was installed: a missing language is a failure.
   if [ $install -eq 1 ]; then export GANGWAY_ALL_LANGUAGES=1; else export GANGWAY_NO_INSTALL=1; fi
-  local dir=$1 julia beside p f s
+  local dir=$1 julia beside p f s b
   # Debian 12 has no Julia of its own.
   julia=$(command -v julia || echo "$dir/julia/bin/julia")
   [ -x "$julia" ] || [ $install -eq 0 ] || bash "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia_install.log" 2>&1
+  rm -f "$dir"/{python,rust,julia,mixed,examples}.pass
+  JULIA=$julia python3 "$top/tests/passes.py" bindings "$dir"
   # Julia's run beside the others: they compile on one core for most of their time. A process group of its
   # own, which an interrupt ends.
   rm -f "$dir/julia.counts"
   set -m
   (
-    passed=0 failed=0 skipped=0
+    passed=0 failed=0 skipped=0 before=0
     test_binding julia "$dir" env JULIA="$julia" bash "$top/bindings/julia/test.sh" "$dir"
-    echo "$passed $failed $skipped" >"$dir/julia.counts"
+    echo "$passed $failed $skipped $before" >"$dir/julia.counts"
   ) >"$dir/julia.out" 2>&1 &
   beside=$!
   set +m
@@ -143,10 +156,11 @@ test_bindings() {
   wait "$beside"
   trap - INT TERM
   cat "$dir/julia.out"
-  read -r p f s <"$dir/julia.counts" || p=0 f=1 s=0
-  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  read -r p f s b <"$dir/julia.counts" || p=0 f=1 s=0 b=0
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)) before=$((before + b))
   test_binding mixed "$dir" env JULIA="$julia" bash "$top/tests/bindings/mixed/test.sh" "$dir"
   test_binding examples "$dir" env JULIA="$julia" bash "$top/tests/bindings/examples/test.sh" "$dir"
+  cat "$dir"/{python,rust,julia,mixed,examples}.failed.tsv >>"$dir/failed.tsv" 2>/dev/null
 }
 
 select=() without=() all=OFF
@@ -171,5 +185,6 @@ else
   build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_TEST_ALL=$all -DGANGWAY_BENCH=$all -DGANGWAY_CUDA=$cuda -DGANGWAY_CUDA_ARCHITECTURES=90a
   case $label in ''|bindings) test_bindings "${build:-$top/build-test}" ;; esac
 fi
+[ $before -eq 0 ] || echo "$passed passed, of them $before before"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -42,6 +42,10 @@ run_tests() {
     -p no:cacheprovider --basetemp "$2/tmp" -o tmp_path_retention_policy=failed \
     --junitxml "$report")
   status=$?
+  if [ $status -ne 0 ] && [ -e "$report" ]; then # how what failed is run again alone
+    env -u LD_PRELOAD python3 "$here/../../tests/failed.py" pytest "$report" "$2" env -u PYTHONPATH -u LD_LIBRARY_PATH \
+      "$1/bin/python" -P -m pytest -q "--rootdir=$here/tests" -p no:cacheprovider --basetemp "$2/tmp"
+  fi
   env -u LD_PRELOAD python3 - "$report" <<'PY' || { echo "python: 0 passed, 1 failed, 0 skipped (no results)"; return 1; }
 import sys, xml.etree.ElementTree as tree
 suite = tree.parse(sys.argv[1]).getroot().find("testsuite")
