@@ -63,7 +63,8 @@ option(GANGWAY_UNITY "compile the sources of a layer ten at a time" ON)
 function(gangway_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${GANGWAY_UNITY} UNITY_BUILD_BATCH_SIZE 10)
 endfunction()
-# gangway_alone(TARGET SOURCE...): compiles each of these by itself.
+# gangway_alone(TARGET SOURCE...): compiles each of these by itself. So are those that loadable modules link, which
+# take whole objects out of the archives and must not get a second copy of the library with them.
 function(gangway_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
