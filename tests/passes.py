@@ -5,8 +5,9 @@
              prints the names of the entries that must run, and notes which have a stored pass; --all: none has
          passes.py store BUILD_DIR
              stores what passed in the ctest run that followed
-         passes.py bindings BUILD_DIR
-             writes BUILD_DIR/NAME.pass for each binding: the key of its own tests, and counts if they passed with it
+         passes.py bindings BUILD_DIR [NAME...]
+             writes BUILD_DIR/NAME.pass for each binding, or for these: the key of its own tests, and counts if they
+             passed with it
          passes.py put KEY PASSED FAILED SKIPPED
              stores that pass; standard input has the reasons of what was skipped
 
@@ -134,14 +135,14 @@ def binding_key(read, name):
     return inputs.digest(read.machine(), name, *lent, *tools, *read.hashes(files))
 
 
-def bindings(build):
+def bindings(build, names):
     read = inputs.Inputs(build)
     keys = {name: binding_key(read, name) for name in ("julia", "rust", "mixed", "examples", "python")}
     known = {name: stored(key) for name, key in keys.items()}
     if not (known["mixed"] and known["examples"]):
         known["python"] = None  # whose tests make the environment that those run in
-    for name, key in keys.items():
-        result = known[name]
+    for name in names or keys:
+        key, result = keys[name], known[name]
         counts = f" {result.passed} {result.failed} {result.skipped}" if result else ""
         (build / f"{name}.pass").write_text("\n".join([key + counts, *(result.lines if result else [])]) + "\n")
 
@@ -153,7 +154,7 @@ def main():
     elif what == "store":
         store(pathlib.Path(arguments[0]))
     elif what == "bindings":
-        bindings(pathlib.Path(arguments[0]))
+        bindings(pathlib.Path(arguments[0]), arguments[1:])
     elif what == "put":
         put(arguments[0], results.Result(*map(int, arguments[1:4]), lines=sys.stdin.read().splitlines()))
     else:

@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test.
 #   usage: bash tests/run.sh [--help] [--no-install] [--build-dir DIR] [-L LABEL] [--changed] [--sanitize address|thread]
+#     [--step build|tests|python|rust|julia|mixed|examples]
 # Without --sanitize, it runs the whole suite, then the bindings' own (-L bindings: these alone). With it, it
 # makes a build of its own with clang; "address" checks for undefined behaviour, too.
 # --changed builds what changed and runs only the tests that the change can reach: those that have not passed
 # with the same bytes, here or in another clone (tests/passes.py). GANGWAY_USE_PASSES=1 is the same.
+# --step does one part of that, as .ci/run does, where the parts that it needs have been done.
 # GANGWAY_TEST_ALL=1 also runs what repeats a fact on another device or in another way (tests/repeats.cmake
 # lists it), and builds the benchmarks.
 # GANGWAY_TEST_JOBS is how many programs run at a time. Most wait more than they compute, so it is twice the
 # cores.
-# Whatever failed is in failed.tsv of the build folder, with the command that runs it again (tests/failed.py).
+# Whatever failed is in failed.tsv of the build folder, with the command that runs it again (tests/failed.py), and
+# is added to the file that GANGWAY_FAILED_LIST names.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
 . "$top/examples/script.sh"
 
-install=1 build='' label='' sanitize='' changed=0
+install=1 build='' label='' sanitize='' changed=0 step=''
 while [ $# -gt 0 ]; do
-  case $1 in --build-dir|-L|--sanitize) need_value "$@" ;; esac
+  case $1 in --build-dir|-L|--sanitize|--step) need_value "$@" ;; esac
   case $1 in
     -h|--help) print_help "$0"; exit ;;
     --no-install) install=0; shift ;;
@@ -25,9 +28,13 @@ while [ $# -gt 0 ]; do
     -L) label=$2; shift 2 ;;
     --changed) changed=1; shift ;;
     --sanitize) sanitize=$2; shift 2 ;;
+    --step) step=$2; shift 2 ;;
     *) echo "unknown option $1 (--help lists all)" >&2; exit 2 ;;
   esac
 done
+case $step in ''|build|tests|python|rust|julia|mixed|examples) ;; *) echo "--step takes build, tests or a binding's, not $step" >&2; exit 2 ;; esac
+# does STEP: whether this run is to do it.
+does() { [ -z "$step" ] || [ "$step" = "$1" ]; }
 case $sanitize in ''|address|thread) ;; *) echo "--sanitize takes address or thread" >&2; exit 2 ;; esac
 
 # The variables of a launcher around this would make every test a rank of its gang.
@@ -45,7 +52,6 @@ if [ $install -eq 1 ]; then
   fi
 fi
 
-# build_and_test NAME DIR CTEST-ARGUMENTS -- CMAKE-ARGUMENTS: adds its counts to passed, failed, skipped.
 # Want of memory is a status here, so the sanitizer must hand it on as the system would.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1} TSAN_OPTIONS=${TSAN_OPTIONS:-allocator_may_return_null=1}
 passed=0 failed=0 skipped=0 before=0
@@ -61,43 +67,53 @@ count() {
   passed=$((passed + $3)) failed=$((failed + $4)) skipped=$((skipped + $5)) before=$((before + $6))
 }
 
-build_and_test() {
-  local name=$1 dir=$2; shift 2
-  local select=()
-  while [ "$1" != -- ]; do select+=("$1"); shift; done
-  shift
-  local started=$SECONDS
+# build NAME DIR CMAKE-ARGUMENTS
+build() {
+  local name=$1 dir=$2 started=$SECONDS target=all
+  shift 2
   echo "== $name: building into $dir"
   mkdir -p "$dir"
-  rm -f "$dir/failed.tsv"
-  local target=all
   if [ "$name" = thread ]; then target=tsan_${GANGWAY_TEST_ALL:+all_}tests; elif [ "$label" = fuzz ]; then target=fuzz_tests; fi
   if ! { cmake -S "$top" -B "$dir" -G Ninja -DGANGWAY_TESTS=ON -DGANGWAY_WERROR=ON "$@" >"$dir/build.log" 2>&1 &&
     with_progress "$dir/build.log" ninja -C "$dir" "$target"; }; then
     grep -E 'error|FAILED|Error' "$dir/build.log" | head -n 40
     tail -n 20 "$dir/build.log"
     echo "== $name: the build failed"
-    failed=$((failed + 1))
-    return
+    return 1
   fi
-  echo "== $name: testing (built in $((SECONDS - started)) s)"
+  echo "== $name: built in $((SECONDS - started)) s"
+}
+
+# test_library NAME DIR CTEST-ARGUMENTS: adds its counts to passed, failed, skipped.
+test_library() {
+  local name=$1 dir=$2 select=("${@:3}") started=$SECONDS counts p f s b
+  rm -f "$dir/failed.tsv"
   # oneDNN is not instrumented and its caches look like races, so threads are checked with our own products.
   if [ "$name" = thread ]; then export GANGWAY_CPU_ISA=portable; else unset GANGWAY_CPU_ISA; fi
   rm -rf "$dir/results"; mkdir -p "$dir/results"
   python3 "$top/tests/passes.py" select "$dir" "${every[@]}" "${select[@]}" >"$dir/selected" || { failed=$((failed + 1)); return; }
   if grep -q . "$dir/selected"; then
     [ ${#every[@]} -gt 0 ] || select+=(-R "^($(paste -sd '|' "$dir/selected" | sed 's/[.+]/\\&/g'))\$")
-    GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure \
-      -j"${GANGWAY_TEST_JOBS:-$((2 * $(nproc)))}" "${select[@]}" || true
+    GTEST_OUTPUT="xml:$dir/results/" python3 "$top/tests/program_times.py" "$dir/program_times.tsv" \
+      ctest --test-dir "$dir" --output-on-failure -j"${GANGWAY_TEST_JOBS:-$((2 * $(nproc)))}" "${select[@]}" || true
     python3 "$top/tests/passes.py" store "$dir"
     GANGWAY_FAILED_LIST=$dir/failed.tsv python3 "$top/tests/failed.py" ctest "$dir"
     python3 "$top/tests/slowest.py" "$dir"
   fi
   # GoogleTest's files count single tests; other programs count as one each.
-  local counts p f s b
   counts=$(python3 "$top/tests/count_results.py" "$dir") || { echo "== $name: no results"; failed=$((failed + 1)); return; }
   read -r p f s b <<<"$counts"
   count "$name" $((SECONDS - started)) "$p" "$f" "$s" "$b"
+}
+
+# build_and_test NAME DIR CTEST-ARGUMENTS -- CMAKE-ARGUMENTS
+build_and_test() {
+  local name=$1 dir=$2 select=()
+  shift 2
+  while [ "$1" != -- ]; do select+=("$1"); shift; done
+  shift
+  if does build && ! build "$name" "$dir" "$@"; then failed=$((failed + 1)); return; fi
+  if does tests; then test_library "$name" "$dir" "${select[@]}"; fi
 }
 
 # test_binding NAME BUILD COMMAND...: a binding's own script; its last line says "N passed, N failed, N
@@ -137,30 +153,35 @@ test_bindings() {
   # Debian 12 has no Julia of its own.
   julia=$(command -v julia || echo "$dir/julia/bin/julia")
   [ -x "$julia" ] || [ $install -eq 0 ] || bash "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia_install.log" 2>&1
-  rm -f "$dir"/{python,rust,julia,mixed,examples}.pass
-  JULIA=$julia python3 "$top/tests/passes.py" bindings "$dir"
-  # Julia's run beside the others: they compile on one core for most of their time. A process group of its
-  # own, which an interrupt ends.
-  rm -f "$dir/julia.counts"
-  set -m
-  (
-    passed=0 failed=0 skipped=0 before=0
-    test_binding julia "$dir" env JULIA="$julia" bash "$top/bindings/julia/test.sh" "$dir"
-    echo "$passed $failed $skipped $before" >"$dir/julia.counts"
-  ) >"$dir/julia.out" 2>&1 &
-  beside=$!
-  set +m
-  trap 'kill -- -"$beside" 2>/dev/null; exit 130' INT TERM
-  test_binding python "$dir" bash "$top/bindings/python/test.sh" "$dir"
-  test_binding rust "$dir" bash "$top/bindings/rust/test.sh" "$dir"
-  wait "$beside"
-  trap - INT TERM
-  cat "$dir/julia.out"
-  read -r p f s b <"$dir/julia.counts" || p=0 f=1 s=0 b=0
-  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)) before=$((before + b))
-  test_binding mixed "$dir" env JULIA="$julia" bash "$top/tests/bindings/mixed/test.sh" "$dir"
-  test_binding examples "$dir" env JULIA="$julia" bash "$top/tests/bindings/examples/test.sh" "$dir"
-  cat "$dir"/{python,rust,julia,mixed,examples}.failed.tsv >>"$dir/failed.tsv" 2>/dev/null
+  JULIA=$julia python3 "$top/tests/passes.py" bindings "$dir" $step
+  local of_julia=(test_binding julia "$dir" env JULIA="$julia" bash "$top/bindings/julia/test.sh" "$dir")
+  if [ -z "$step" ]; then
+    # Julia's run beside the others: they compile on one core for most of their time. A process group of its
+    # own, which an interrupt ends.
+    rm -f "$dir/julia.counts"
+    set -m
+    (
+      passed=0 failed=0 skipped=0 before=0
+      "${of_julia[@]}"
+      echo "$passed $failed $skipped $before" >"$dir/julia.counts"
+    ) >"$dir/julia.out" 2>&1 &
+    beside=$!
+    set +m
+    trap 'kill -- -"$beside" 2>/dev/null; exit 130' INT TERM
+  elif does julia; then
+    "${of_julia[@]}"
+  fi
+  if does python; then test_binding python "$dir" bash "$top/bindings/python/test.sh" "$dir"; fi
+  if does rust; then test_binding rust "$dir" bash "$top/bindings/rust/test.sh" "$dir"; fi
+  if [ -z "$step" ]; then
+    wait "$beside"
+    trap - INT TERM
+    cat "$dir/julia.out"
+    read -r p f s b <"$dir/julia.counts" || p=0 f=1 s=0 b=0
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s)) before=$((before + b))
+  fi
+  if does mixed; then test_binding mixed "$dir" env JULIA="$julia" bash "$top/tests/bindings/mixed/test.sh" "$dir"; fi
+  if does examples; then test_binding examples "$dir" env JULIA="$julia" bash "$top/tests/bindings/examples/test.sh" "$dir"; fi
 }
 
 select=() without=() all=OFF
@@ -183,8 +204,16 @@ else
   cuda=OFF
   [ ! -e /dev/nvidiactl ] || cuda=AUTO
   build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_TEST_ALL=$all -DGANGWAY_BENCH=$all -DGANGWAY_CUDA=$cuda -DGANGWAY_CUDA_ARCHITECTURES=90a
-  case $label in ''|bindings) test_bindings "${build:-$top/build-test}" ;; esac
+  case $label,$step in ,build|,tests) ;; ,*|bindings,*) test_bindings "${build:-$top/build-test}" ;; esac
 fi
+case $step in
+  build) [ "$failed" -eq 0 ]; exit ;;
+  tests) rows=(failed.tsv) ;;
+  '') rows=(failed.tsv {python,rust,julia,mixed,examples}.failed.tsv) ;;
+  *) rows=("$step.failed.tsv") ;;
+esac
+used=${build:-$top/build-${sanitize:-test}}
+[ -z "${GANGWAY_FAILED_LIST:-}" ] || cat "${rows[@]/#/$used/}" 2>/dev/null >>"$GANGWAY_FAILED_LIST"
 [ $before -eq 0 ] || echo "$passed passed, of them $before before"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

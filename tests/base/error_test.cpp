@@ -33,8 +33,9 @@ TEST(Text, WritesTheEndsOfTheIntegers) {
 }
 
 TEST(Text, WritesRealNumbersWithSixDigitsAsPrintf) {
-  for (const double value : {0.0, -0.0, 1.0, 0.1, 1e5, 1e6, 123456.7, 1234567.0, 1e-4, 1e-5, 1.0 / 3, DBL_MAX,
-                             DBL_MIN, DBL_TRUE_MIN, HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN()})
+  for (const double value :
+       {0.0, -0.0, 1.0, 0.1, 1e5, 1e6, 123456.7, 1234567.0, 1e-4, 1e-5, 1.0 / 3, DBL_MAX, DBL_MIN,
+        DBL_TRUE_MIN, HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN()})
     EXPECT_EQ(text(value), printed(value));
   EXPECT_EQ(text(0.1f), "0.1");
 }
@@ -52,7 +53,8 @@ TEST(Check, NamesTheConditionAndBothValues) {
   const Error error = test::error_of([&] { GW_CHECK(one, ==, two); });
   EXPECT_EQ(error.code(), Code::internal);
   EXPECT_NE(error.message().find("error_test.cpp:"), std::string::npos) << error.message();
-  EXPECT_NE(error.message().find(": one == two does not hold (1 and 2)"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find(": one == two does not hold (1 and 2)"), std::string::npos)
+      << error.message();
 }
 
 }  // namespace
