@@ -135,9 +135,11 @@ def skip_unchanged(legs, record):
 
 
 def write_sums(legs, record):
+    if not record:
+        return
     known = recorded_sums()
     for leg in legs:
-        if leg.name in record and leg.status == 0:
+        if leg.name in record and leg.failed == 0:
             known[leg.name] = leg.sum_of_inputs()
     (here / "sums.tsv").write_text("".join(f"{name}\t{value}\n" for name, value in sorted(known.items())))
 

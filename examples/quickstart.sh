@@ -68,9 +68,9 @@ fi
 
 build_programs() {
   echo "Building into $build, which takes some minutes the first time ..."
-  # All that is installed, except the modules for MPI and GPUs.
-  cmake -S "$top" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$out/build.log" 2>&1 &&
-    with_progress "$out/build.log" ninja -C "$build" gangway gangway_static gangrun gw-checkpoint gw-compare gw-info gw-plan \
+  # The library and its tools, without the archive and the modules for MPI and GPUs.
+  cmake -S "$top" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGANGWAY_STATIC=OFF >"$out/build.log" 2>&1 &&
+    with_progress "$out/build.log" ninja -C "$build" gangway gangrun gw-checkpoint gw-compare gw-info gw-plan \
       gw-tokens gw-trace gw-train ||
     { tail -n 30 "$out/build.log" >&2; echo "the build failed; all of it is in $out/build.log" >&2; exit 1; }
 }

@@ -152,7 +152,9 @@ test_bindings() {
   local dir=$1 julia beside p f s b
   # Debian 12 has no Julia of its own.
   julia=$(command -v julia || echo "$dir/julia/bin/julia")
-  [ -x "$julia" ] || [ $install -eq 0 ] || bash "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia_install.log" 2>&1
+  # Behind a lock, since steps may run beside each other.
+  [ -x "$julia" ] || [ $install -eq 0 ] || flock "$dir/julia.lock" bash -c \
+    '[ -x "$2/bin/julia" ] || bash "$1" "$2"' - "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia_install.log" 2>&1
   JULIA=$julia python3 "$top/tests/passes.py" bindings "$dir" $step
   local of_julia=(test_binding julia "$dir" env JULIA="$julia" bash "$top/bindings/julia/test.sh" "$dir")
   if [ -z "$step" ]; then
