@@ -4,7 +4,6 @@
 // Shapes are those of one block of an 8B Llama in bf16. `--divide N` makes them N times smaller, for a software GPU.
 // The two ceilings are measured first: a copy inside of the device, bytes read and written, and one large product.
 // `--once` runs each operation once and times nothing, for a profiler or a sanitizer.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "ops/ops.h"
+#include "tools/arguments.h"
 
 namespace gangway {
 namespace {
@@ -277,15 +277,18 @@ class Kernels {
 
 int main(int argc, char** argv) {
   gangway::Settings settings;
-  CLI::App app{"The time of each operation on a device beside what its memory and its matrix units allow."};
-  app.add_option("--device", settings.device, "its name")->capture_default_str();
-  app.add_option("--tokens", settings.tokens, "rows of the activations")->capture_default_str();
-  app.add_option("--divide", settings.divide, "makes every shape so many times smaller")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 128));
-  app.add_option("--only", settings.only, "only operations whose names have one of these words");
-  app.add_flag("--once", settings.once, "runs each operation once and times nothing");
-  CLI11_PARSE(app, argc, argv);
+  const gangway::tools::CommandLine line = {
+      "",
+      "The time of each operation on a device beside what its memory and its matrix units allow.",
+      {{"--device", &settings.device, "its name", {.default_shown = true}},
+       {"--tokens", &settings.tokens, "rows of the activations", {.default_shown = true}},
+       {"--divide",
+        &settings.divide,
+        "makes every shape so many times smaller",
+        {.must = gangway::tools::Integers{1, 128}, .default_shown = true}},
+       {"--only", &settings.only, "only operations whose names have one of these words"},
+       {"--once", &settings.once, "runs each operation once and times nothing"}}};
+  if (const auto status = gangway::tools::read_arguments(line, argc, argv)) return *status;
   try {
     gangway::Kernels(settings).run();
   } catch (const std::exception& error) {
