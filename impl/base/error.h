@@ -7,7 +7,6 @@
 // Thread rule: values, no shared state.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <initializer_list>
@@ -62,27 +61,31 @@ class Error : public std::exception {
   std::string message_;
 };
 
-// One argument of text(): a text, a character, a number or an address. It is valid as long as the argument. A class of its
-// own, and no stream, because a thousand calls would each compile one.
+// One argument of text(): a text, a character, a number or an address. It is valid as long as the argument.
+// A class of its own, and no stream, because a thousand calls would each compile one.
 class TextPart {
  public:
   TextPart(const char* text) : TextPart(std::string_view(text)) {}
   TextPart(const std::string& text) : TextPart(std::string_view(text)) {}
   TextPart(std::string_view text) : kind_(Kind::text), length_(text.size()), text_(text.data()) {}
   TextPart(const void* address) : kind_(Kind::address), address_(address) {}
-  TextPart(char character) : kind_(Kind::character), character_(character) {}
-  template <std::integral Number>
-  requires(sizeof(Number) > 1 || std::same_as<Number, bool>) TextPart(Number number) {
-    if constexpr (std::is_signed_v<Number>) {
-      kind_ = Kind::integer;
-      integer_ = number;
-    } else {
+  // A template, since no enumerator and no small number may become a character.
+  template <typename Value>
+  requires std::is_arithmetic_v<Value> || std::is_enum_v<Value> TextPart(Value value) {
+    if constexpr (std::is_same_v<Value, char>) {
+      kind_ = Kind::character;
+      character_ = value;
+    } else if constexpr (std::is_floating_point_v<Value>) {
+      kind_ = Kind::real;
+      real_ = static_cast<double>(value);
+    } else if constexpr (std::is_unsigned_v<Value>) {
       kind_ = Kind::natural;
-      natural_ = number;
+      natural_ = value;
+    } else {
+      kind_ = Kind::integer;
+      integer_ = value;  // of the enumerations only those that are numbers: not an enum class
     }
   }
-  template <std::floating_point Number>
-  TextPart(Number number) : kind_(Kind::real), real_(static_cast<double>(number)) {}
 
   void append_to(std::string& out) const;
 

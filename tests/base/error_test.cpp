@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cfloat>
-#include <climits>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 
@@ -30,6 +30,13 @@ TEST(Text, JoinsTextsCharactersAndNumbers) {
 TEST(Text, WritesTheEndsOfTheIntegers) {
   EXPECT_EQ(text(INT64_MIN, " ", INT64_MAX, " ", UINT64_MAX, " ", static_cast<int16_t>(-1), " ", true, false),
             "-9223372036854775808 9223372036854775807 18446744073709551615 -1 10");
+}
+
+TEST(Text, WritesEnumeratorsAndSmallNumbersAsNumbers) {
+  enum Plain { kNone, kSix = 6 };
+  enum Small : uint8_t { kSeven = 7 };
+  EXPECT_EQ(text(kNone, " ", kSix, " ", kSeven, " ", kSix - 1, " ", uint8_t{65}, " ", int8_t{-1}),
+            "0 6 7 5 65 -1");
 }
 
 TEST(Text, WritesRealNumbersWithSixDigitsAsPrintf) {
