@@ -32,10 +32,15 @@ def write(library, out):
                     "--out-file", out, library], check=True)
     tree = xml.etree.ElementTree.parse(out)
     corpus = tree.getroot()
+    elsewhere = {}  # types that libabigail has put into another unit's part, as it does with void
     for unit in corpus.findall("abi-instr"):
         if unit.find("function-decl[@name='gw_get_api']") is None:
+            elsewhere.update((kind.get("id"), kind) for kind in unit if kind.get("id"))
             corpus.remove(unit)
-            continue
+    for unit in corpus.findall("abi-instr"):
+        while missing := {e.get("type-id") for e in unit.iter()} & elsewhere.keys() - {e.get("id") for e in unit.iter()}:
+            for name in sorted(missing):
+                unit.insert(0, elsewhere[name])
         unit.attrib.pop("path")
         for function in unit.findall("function-decl"):
             if function.get("name") != "gw_get_api":
