@@ -46,7 +46,7 @@ else
   cp "$folder/libgangway_cuda.so" "$pack/lib/"
 fi
 cp -L "$build/capi/$(readlink "$build/capi/libgangway.so")" "$pack/lib/"
-loads=$(LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ldd "$pack"/bin/* "$pack"/lib/* 2>/dev/null || true)
+loads=$(LD_LIBRARY_PATH=$folder:$build/capi${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ldd "$pack"/bin/* "$pack"/lib/* 2>/dev/null || true)
 missing=$(awk '/=> not found/ {print $1}' <<<"$loads" | sort -u | grep -Ev "^$there" | paste -sd ' ' || true)
 [ -z "$missing" ] || { echo "ldd does not find what the programs need, so that the archive would lack it: $missing" >&2; exit 1; }
 for library in $(awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$loads" | sort -u | grep -Ev "/$there" || true); do
