@@ -2,8 +2,8 @@
 
 A program counts by what is loaded of it, without debug information and without the ids of this build, which every edit
 changes and which are the same in all its programs. It names the files that it opens as "@build@/..." and "@source@/..."
-(support/placed.h). Of a script the whole folder counts, what its text names, and, where it looks above its folder, all
-that is tracked. Too much here runs a test once more; too little would hide a failure.
+(support/placed.h). Of a script its folder counts, what its text names, and, where it looks above its folder, all that
+is tracked. Too much here runs a test once more; too little would hide a failure.
 """
 import functools
 import hashlib
@@ -34,15 +34,28 @@ def said(*command):
         return ""
 
 
+def named_in(data):
+    """The files that a program names: pairs of "build" or "source" and a path below it."""
+    for mark in (b"@build@/", b"@source@/"):
+        at = data.find(mark)
+        while at >= 0:
+            yield mark.decode()[1:-2], re.match(rb"[\w.+/-]*", data[at + len(mark):at + 1000])[0].decode().rstrip("/.")
+            at = data.find(mark, at + 1)
+
+
 class Elf:
     """The loaded bytes of a program or shared library, and the folders in which it looks for libraries."""
 
     def __init__(self, data):
         offset, size, count = struct.unpack_from("<Q14xHH", data, 0x20)
         headers = [struct.unpack_from("<IIQQQQQQ", data, offset + i * size) for i in range(count)]
-        # Where the sections begin, and how many there are, follows from the debug information.
-        data = data[:0x28] + bytes(8) + data[0x30:0x3C] + bytes(4) + data[0x40:]
-        loaded = [h for h in headers if h[0] == 1]
+        # Where the sections begin, and how many there are, follows from the debug information; the notes have the
+        # hash of all of it.
+        data = bytearray(data)
+        blanks = [(0x28, 8), (0x3C, 4), *((h[2], h[5]) for h in headers if h[0] == 4)]
+        for at, length in blanks:
+            data[at:at + length] = bytes(length)
+        data, loaded = bytes(data), [h for h in headers if h[0] == 1]
         self.bytes = b"".join(struct.pack("<IQQ", h[1], h[3], h[6]) + data[h[2]:h[2] + h[5]] for h in loaded)
         self.folders = []
         for _, _, start, _, _, length, _, _ in (h for h in headers if h[0] == 2):
@@ -67,7 +80,6 @@ class Inputs:
     def without_folders(self, text):
         return text.replace(str(self.build), "@build@").replace(str(self.source), "@source@")
 
-    @functools.cache
     def content(self, path):
         """The bytes of a file as they count, and for a program its Elf."""
         data = path.read_bytes()
@@ -76,15 +88,9 @@ class Inputs:
                 data = data.replace(bytes(self.build), b"@build@").replace(bytes(self.source), b"@source@")
             return data, None
         elf = Elf(data)
-        loaded = re.sub(rb"\x04\0\0\0([\x08\x10\x14\x20])\0\0\0\x03\0\0\0GNU\0", rb"@note@\1", elf.bytes)
-        loaded = re.sub(rb"(?s)@note@(.)(.{32})", lambda m: b"@note@" + m[1] + m[2][m[1][0]:], loaded)
         for one in self.ids:
-            loaded = loaded.replace(one, b"@" * 16)
-        return loaded, elf
-
-    @functools.cache
-    def hash_of(self, path, whole=False):
-        return digest(path.read_bytes() if whole and self.build in path.parents else self.content(path)[0])
+            elf.bytes = elf.bytes.replace(one, b"@" * 16)
+        return elf.bytes, elf
 
     def libraries_in(self, folder):
         return {path for path in folder.glob("*.so*") if path.is_file()} if folder.is_dir() else set()
@@ -106,64 +112,79 @@ class Inputs:
         if not listed:  # an archive's sources
             walked = [pathlib.Path(folder, name) for folder, _, names in os.walk(self.source) for name in names]
             listed = "\0".join(str(path.relative_to(self.source)) for path in walked if self.build not in path.parents)
-        return sorted(self.source / name for name in listed.split("\0") if name)
+        paths = [self.source / name for name in sorted(listed.split("\0")) if name]
+        return [path for path in paths if path.is_file()]
 
     @functools.cache
-    def tree(self, folder):
-        """The files of a folder of the sources."""
-        return {path for path in self.tracked() if folder in path.parents and path.is_file()}
+    def hash_of_tree(self, folder):
+        inside = [path for path in self.tracked() if folder in path.parents]
+        return digest(*(f"{path.relative_to(self.source)} {self.hash_of_all(path)}" for path in inside))
 
     @functools.cache
-    def read_by(self, path):
-        """What a file opens: programs and libraries by the names in their bytes, scripts by their text."""
-        path = pathlib.Path(path)
-        data, elf = self.content(path)
-        if elf:
-            named = set(re.findall(rb"@(build|source)@/([\w.+/-]*[\w+-])", data))
-            files = set().union(*(self.opened(getattr(self, root.decode()) / name.decode()) for root, name in named))
-            for folder in elf.folders:
-                folder = pathlib.Path(folder.replace("$ORIGIN", str(path.parent))).resolve()
-                files |= self.libraries_in(folder) if self.build in folder.parents else set()
-            return files
-        if path.suffix not in (".sh", ".py") or path.name in WRAPPERS:
-            return set()
-        return self.named_in(path, data.decode(errors="replace"))
+    def hash_of_all(self, path):
+        return digest(path.read_bytes())
 
-    def named_in(self, path, text):
-        top = path.parent in (self.source / "tests", self.source / "capi")
-        above = LOOKS_ABOVE.search(text) or top
-        files = set(self.tree(self.source)) if above else set()
-        files |= set() if top else self.tree(path.parent)
-        for word in set(re.findall(r"[\w.+-]+(?:/[\w.+-]+)+", re.sub(r"\$\{?\w+\}?/", " ", text))):
-            places = (os.path.normpath(path.parent / word), os.path.normpath(self.source / word.lstrip("./")))
-            files |= {place for place in map(pathlib.Path, places) if place.is_file() and self.source in place.parents}
-        return files | {self.programs()[word] for word in set(re.findall(r"[\w-]+", text)) if word in self.programs()}
-
-    def opened(self, path):
-        """The files that a path in a command, a variable or a program stands for."""
+    def stands_for(self, path):
+        """The files and the folders of sources that a path in a command, a variable or a program stands for."""
         if path == self.build:
             tools = {one for one in self.programs().values() if self.build / "tests" not in one.parents}
             libraries = self.libraries_in(path / "capi") | self.libraries_in(path / "tests/gpu_emulation")
-            return tools | libraries | {path / "CMakeCache.txt"}
+            return tools | libraries | {path / "CMakeCache.txt"}, set()
+        if path == self.build / "examples":
+            return {one for one in self.programs().values() if one.parent == path}, set()
+        if self.build in path.parents and path.is_dir():
+            return self.libraries_in(path), set()
         if path.is_dir():
-            return self.libraries_in(path) | self.examples_in(path) if self.build in path.parents else self.tree(path)
-        return {path} if path.is_file() and path.parent != self.build / "results" else set()
+            return set(), {path}
+        return {path} if path.is_file() and path.parent != self.build / "results" else set(), set()
 
-    def examples_in(self, folder):
-        return {program for program in self.programs().values() if program.parent == folder == self.build / "examples"}
+    def all_of(self, paths):
+        pairs = [self.stands_for(path) for path in paths]
+        return set().union(*(files for files, _ in pairs)), set().union(*(folders for _, folders in pairs))
 
-    def all_read(self, files):
-        """The files, and all that these open, and so on."""
-        found, left = set(), set(files)
+    @functools.cache
+    def look_at(self, path):
+        """The hash of a file, the files that it opens, and the folders of which it may read all."""
+        data, elf = self.content(path)
+        files, folders = set(), set()
+        if elf:
+            roots = {"build": self.build, "source": self.source}
+            files, folders = self.all_of(roots[root] / name for root, name in named_in(data))
+            for folder in elf.folders:
+                folder = pathlib.Path(folder.replace("$ORIGIN", str(path.parent))).resolve()
+                files |= self.libraries_in(folder) if self.build in folder.parents else set()
+        elif path.suffix in (".sh", ".py") and path.name not in WRAPPERS:
+            text = data.decode(errors="replace")
+            above = path.parent in (self.source / "tests", self.source / "capi") or LOOKS_ABOVE.search(text)
+            files, folders = self.named_by(path, text), {self.source if above else path.parent}
+        return digest(data), files, folders
+
+    def named_by(self, path, text):
+        """The files that a script's text names: sources by their paths, scripts beside it, programs of the build."""
+        text = re.sub(r"\$\{?\w+\}?/", " ", text)
+        words = set(re.findall(r"[\w.+-]+(?:/[\w.+-]+)*", text))
+        beside = [word for word in words if "/" in word or word.endswith((".sh", ".py"))]
+        places = [os.path.normpath(path.parent / word) for word in beside]
+        places += [os.path.normpath(self.source / word.lstrip("./")) for word in words if "/" in word]
+        files = {place for place in map(pathlib.Path, places) if place.is_file() and self.source in place.parents}
+        names = {word.rsplit("/", 1)[-1] for word in words}
+        return files | {self.programs()[name] for name in names if name in self.programs()}
+
+    def hashes(self, paths, whole=False):
+        """Of each path, of what it opens, and so on, the hash with the name. `whole`: of all bytes of programs."""
+        found, (left, folders) = set(), self.all_of(paths)
         while left:
             path = left.pop()
             if path not in found:
                 found.add(path)
-                left |= self.read_by(path)
-        return found
-
-    def hashes(self, files, whole=False):
-        return sorted(f"{self.without_folders(str(path))} {self.hash_of(path, whole)}" for path in files)
+                _, opened, read = self.look_at(path)
+                left |= opened
+                folders |= read
+        rows = [f"{folder} {self.hash_of_tree(folder)}" for folder in folders]
+        for path in found:
+            all_bytes = whole and self.build in path.parents
+            rows.append(f"{path} {self.hash_of_all(path) if all_bytes else self.look_at(path)[0]}")
+        return sorted(map(self.without_folders, rows))
 
     @functools.cache
     def machine(self):

@@ -74,12 +74,11 @@ def key_of(read, test):
     pieces = [piece for word in [*words, *variables] for piece in re.split(r"[\s=:;]", word) if piece.startswith("/")]
     ours = {read.source, read.build}
     paths = [path for path in map(pathlib.Path, pieces) if ours & {path, *path.parents}]
-    files = read.all_read(set().union(*map(read.opened, paths)))
     # A script may look at more of a program than what is loaded.
     is_program = read.build in pathlib.Path(words[0]).parents or any(word.endswith(inputs.WRAPPERS) for word in words)
     rest = [p for p in test["properties"] if p["name"] not in ("ENVIRONMENT", "LABELS", "TIMEOUT")]
     about = read.without_folders(json.dumps([test["name"], words, variables, rest]))
-    return inputs.digest(read.machine(), about, *read.hashes(files, whole=not is_program))
+    return inputs.digest(read.machine(), about, *read.hashes(paths, whole=not is_program))
 
 
 def entries(build, arguments):
@@ -127,12 +126,12 @@ def store(build):
 
 
 def binding_key(read, name):
-    top, own = read.source, "bindings" if name in ("mixed", "examples") else f"bindings/{name}"
-    trees = [read.tree(top / folder) for folder in ("capi", "examples", "tests/bindings", "tests/data", own)]
-    files = set().union(*trees, {top / "LICENSE", top / "CMakeLists.txt"}, read.opened(read.build))
+    own = "bindings" if name in ("mixed", "examples") else f"bindings/{name}"
+    sources = ("capi", "examples", "tests/bindings", "tests/data", own, "LICENSE", "CMakeLists.txt")
+    paths = [read.build, *(read.source / source for source in sources)]
     lent = sorted(path.name for path in read.build.glob("tests/bench/venv/lib/python3*/site-packages/*.dist-info"))
     tools = [inputs.said(os.environ.get(tool.upper(), tool), "--version") for tool in ("cargo", "julia")]
-    return inputs.digest(read.machine(), name, *lent, *tools, *read.hashes(files))
+    return inputs.digest(read.machine(), name, *lent, *tools, *read.hashes(paths))
 
 
 def bindings(build, names):
