@@ -7,12 +7,24 @@ need_packages() {
     install_packages python3 python3-venv python3-dev cmake ninja-build build-essential "$@"
 }
 
-pip_install() { "$1/bin/pip" install -q --disable-pip-version-check "${@:2}"; }
+# What is imported is compiled then.
+pip_install() { "$1/bin/pip" install -q --no-compile --disable-pip-version-check "${@:2}"; }
+
+# install_from VENV FILE PIP-OPTION...: the packages of a list. uv takes a sixth of pip's time (8 s in place of 46 for all
+# lists); where it cannot be had or cannot install them, pip does.
+install_from() {
+  if [ -x "$1/bin/uv" ] || pip_install "$1" --retries 2 uv==0.13.9 2>/dev/null; then
+    SSL_CERT_FILE=${SSL_CERT_FILE:-${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}} UV_CACHE_DIR=${UV_CACHE_DIR:-$1/cache} \
+      "$1/bin/uv" pip install -q --python "$1/bin/python" ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} -r "$2" \
+      2>/dev/null && return
+  fi
+  pip_install "$1" "${@:3}" -r "$2"
+}
 
 # make_venv VENV: with what the tests run with.
 make_venv() {
   [ -x "$1/bin/python" ] || python3 -m venv "$1" || return 1
-  pip_install "$1" -r "$here/tests/requirements.txt"
+  install_from "$1" "$here/tests/requirements.txt"
 }
 
 # lend VENV LENDER: packages of another venv come last, so that the venv's own NumPy and pytest stay in charge.
@@ -24,9 +36,13 @@ lend() {
   done
 }
 
-# install_wheel VENV BUILD_DIR FOLDER SETTING...: builds the wheel around a built library, in FOLDER, and installs it.
+# install_wheel VENV BUILD_DIR FOLDER SETTING...: builds the wheel around a built library, in FOLDER, and installs it. The
+# compiler's cache is that of the library's build.
 install_wheel() {
-  local settings=("cmake.define.GANGWAY_BUILD_DIR=$2" "build-dir=$3/wheel" "${@:4}")
+  local settings=("cmake.define.GANGWAY_BUILD_DIR=$2" "build-dir=$3/wheel" "${@:4}") top
+  top=$(cd "$here/../.." && pwd)
+  ! command -v ccache >/dev/null ||
+    settings+=("cmake.define.CMAKE_C_COMPILER_LAUNCHER=$top/pkgconfig/cmake/ccache.sh;$top;ccache")
   rm -f "$3"/wheels/{,lib}gangway-*.whl
   PATH=$(cd "$1" && pwd)/bin:$PATH "$1/bin/pip" wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$3/wheels" \
     "${settings[@]/#/--config-settings=}" "$here" || return 1

@@ -1,14 +1,4 @@
-# Whole values of a shard group are read-only where ranks are processes. Included by ranks.jl.
-
-fact("a write to full values is a ReadOnlyMemoryError") do
-    group = ShardGroup(Gangway.init(), "g", "w" => (3, 4); seed = 1)
-    unshard!(group) do w
-        before = copy(w)
-        @test thrown(() -> (w[1] = 7)) isa ReadOnlyMemoryError
-        @test thrown(() -> fill!(parent(w), 7)) isa ReadOnlyMemoryError
-        @test w == before
-    end
-end
+# Whole values of a shard group as arguments of collectives. Included by ranks.jl.
 
 # Nothing is sent, so that a rank may be refused alone.
 fact("a full value as the output of a call is refused by name, and nothing is broken") do
@@ -63,33 +53,5 @@ fact("the root of a broadcast may give a full value, by each way, and no other r
                 @test refused(() -> Gangway.run_batch(GANG, [record(w)]), "output", "read-only"; kind = ArgumentError)
             end
         end
-    end
-end
-
-# Without shared regions the memory of full values goes, or is used again, at the reshard.
-fact("a work that is under way at the reshard has the full values to its end") do
-    gangs = Gangway.init()
-    first_group, other = (ShardGroup(gangs, name, Parameter("w", (500_000, RANKS); kind = kind))
-                          for (name, kind) in (("first", :ones), ("other", :zeros)))
-    next, before = mod(ME + 1, RANKS), mod(ME - 1, RANKS)
-    twin = Gangway.duplicate(GANG)
-    forms = ((w -> send_async(twin, w, next)), (w -> send_async(twin, vec(w), next)),
-             (w -> Gangway.run_batch(twin, [Gangway.Collective(:send; input = w, peer = next)])))
-    for form in forms
-        w, = unshard!(first_group)
-        record = Gangway.Collective(:send; input = w, peer = next)
-        for x in (w, vec(w), view(w, :, 1), (nothing, w), [w], Any[w], record, [record])
-            @test map(isopen, collect(Gangway.lent_tensors(x))) == [true] # what a work keeps
-        end
-        work = form(w)
-        reshard!(first_group)
-        unshard!(other)
-        GC.gc(false)
-        barrier(GANG)
-        got = fill(7.0f0, 500_000, RANKS)
-        recv!(twin, got, before)
-        wait(work)
-        @test all(==(1), got) && isempty(w)
-        reshard!(other)
     end
 end

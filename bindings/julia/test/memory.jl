@@ -31,12 +31,13 @@ make_one(kind) =
 end
 
 # In two parts, each a multiple of 7, the entries in a block of the library's rings. The collector runs between them and at
-# no other time, so that its own lists are as long in each.
-const PART = 5_040
-function make_and_collect(kind)
+# no other time, so that its own lists are as long in each. The first 10,080 fill the rings; fewer show what is left.
+const FIRST_PART = 5_040
+const PART = isempty(get(ENV, "GANGWAY_TEST_ALL", "")) ? 1_260 : FIRST_PART
+function make_and_collect(kind, part)
     for _ in 1:2
         GC.enable(false)
-        make_and_release(kind, PART)
+        make_and_release(kind, part)
         GC.enable(true)
         collect_all()
     end
@@ -49,19 +50,19 @@ function allocated()
 end
 
 # Blocks and bytes that are left by both. Less than nothing: Julia's, of what it compiled before.
-function left_by(kind)
+function left_by(kind, part)
     before = allocated()
-    make_and_collect(kind)
+    make_and_collect(kind, part)
     return allocated() .- before
 end
 
 const KINDS = (:linear, :tensor, :fake, :custom, :llama, :gang, :work, :memory, :frame, :parameter, :optimizer, :group, :store)
 
-fact("10,080 of each kind of handle that are made and released leave no block of malloc and no pin, each time") do
+fact("thousands of each kind of handle that are made and released leave no block of malloc and no pin, each time") do
     for kind in KINDS
-        left_by(kind) # compiled, and the collector's lists and the library's rings are full
+        left_by(kind, FIRST_PART) # compiled, and the collector's lists and the library's rings are full
         pins = collect_all()
-        batches = [left_by(kind) for _ in 1:2]
+        batches = [left_by(kind, PART) for _ in 1:2]
         # A list keeps the room for the most that there ever was: less than a byte for each.
         good = all(((blocks, bytes),) -> blocks <= 0 && bytes < 2 * PART, batches)
         good || println("      ", kind, " left blocks and bytes: ", batches)

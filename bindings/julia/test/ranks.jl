@@ -1,6 +1,6 @@
 # Facts that hold on every rank of a gang: started by gangrun.
-using Gangway, Test, Random
-using Gangway: rank, wait_all
+using Gangway, Test
+using Gangway: rank
 
 include("facts.jl")
 
@@ -198,8 +198,6 @@ fact("ranks meet in a store of Julia functions") do
     @test Gangway.rank(gang) == ME && allreduce(gang, [1.0]) == [RANKS] && !isempty(taken)
     Gangway.shutdown(gang)
 end
-
-include("collector_facts.jl")
 
 # One global batch of RANKS x 2 rows (4 and 4 at most), whatever the mesh.
 const ROWS = 4

@@ -3,8 +3,10 @@ using Gangway, Test, Libdl
 using Gangway: LibGangway, refuse
 
 include("facts.jl")
+
+const ONE = Gangway.Gang()
+
 include("arrays_facts.jl")
-include("lifetime_facts.jl")
 include("model_facts.jl")
 include("run_facts.jl")
 include("step_facts.jl")

@@ -72,8 +72,8 @@ def _mapped() -> dict[str, int]:
             "descriptors": len(os.listdir("/proc/self/fd"))}
 
 
-def growth(action: Callable[[], object], rounds: int) -> dict[str, int]:
-    """What `rounds` rounds leave behind, after some to warm up."""
+def growth(action: Callable[[], object], first: int, rounds: int) -> dict[str, int]:
+    """What `rounds` rounds leave behind, after the first ones."""
     tensors = Tensors()
 
     def state() -> dict[str, int]:
@@ -81,7 +81,7 @@ def growth(action: Callable[[], object], rounds: int) -> dict[str, int]:
         return {"tensors": len(tensors.blocks), "tensor_bytes": sum(tensors.blocks.values()),
                 "objects": sys.getallocatedblocks(), **_allocated(), **_mapped()}
 
-    for _ in range(rounds // 10):
+    for _ in range(first):
         action()
     before = state()
     before = state()  # counts the one before, as the last one counts this

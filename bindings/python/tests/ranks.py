@@ -16,6 +16,7 @@ import pytest
 HERE = Path(__file__).parent
 DEVICE = os.environ.get("GANGWAY_TEST_DEVICE", "cpu")  # of the ranks; test.sh runs some files on the software GPU, too
 GPUS = os.environ.get("GANGWAY_TEST_GPUS", "")  # the folder of the software GPU's modules
+ALL = os.environ.get("GANGWAY_TEST_ALL", "") != ""  # what repeats a fact, too
 PATIENCE = 600  # seconds until a launcher gives its ranks up, and half of them until a rank does its peers
 
 

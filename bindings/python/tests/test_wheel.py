@@ -180,7 +180,7 @@ def test_the_wheel_and_what_it_requires_are_all_that_a_fresh_environment_needs(t
     kept = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     fresh = tmp_path / "fresh"
     run(sys.executable, "-m", "venv", "--without-pip", str(fresh), folder=tmp_path, env=kept)
-    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
+    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-compile", "--no-index",
         "--find-links", os.environ["GANGWAY_TEST_WHEELS"], "libgangway", folder=tmp_path, env=kept)
     all_reduce_works(fresh, tmp_path, kept)
 
@@ -217,7 +217,7 @@ def test_the_extra_cuda_puts_the_module_beside_the_library(tmp_path):
     run(sys.executable, "-m", "venv", "--without-pip", str(fresh), folder=tmp_path, env=env)
 
     def install(*names):
-        run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index", "--no-deps", "--find-links",
+        run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-compile", "--no-index", "--no-deps", "--find-links",
             os.environ["GANGWAY_TEST_WHEELS"], *names, folder=tmp_path, env=env)
 
     def on_a_gpu(**settings):
@@ -251,7 +251,7 @@ def test_auditwheel_bundles_what_the_library_links_to(tmp_path):
     assert f"gangway/{LIBRARY}" in names and [n for n in names if n.startswith("libgangway.libs/libdnnl-")]
     fresh = tmp_path / "fresh"
     run(sys.executable, "-m", "venv", "--without-pip", str(fresh), folder=tmp_path, env=env)
-    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
+    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-compile", "--no-index",
         "--find-links", os.environ["GANGWAY_TEST_WHEELS"], str(repaired), folder=tmp_path, env=env)
     python = str(fresh / "bin" / "python")
     used = run(python, "-c", MAPPED.replace('"libgangway" in', '"libdnnl" in'), folder=tmp_path, env={"HOME": str(tmp_path)})
@@ -282,7 +282,7 @@ def test_pip_install_of_the_sources_builds_the_library_too(tmp_path, source):
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LD_LIBRARY_PATH", "GANGWAY_BUILD_DIR")}
     run(sys.executable, "-m", "venv", "--clear", "--without-pip", str(fresh), folder=tmp_path, env=env)
     lend_build_requirements(fresh, work / "lender")
-    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
+    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-compile", "--no-index",
         "--find-links", str(wheels), "--no-build-isolation", f"--config-settings=build-dir={work / 'build'}", str(sources),
         folder=tmp_path, env=env, timeout=1800)
     cache = (work / "build" / "CMakeCache.txt").read_text()

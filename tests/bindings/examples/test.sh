@@ -15,6 +15,7 @@ cargo=${CARGO:-cargo} julia=${JULIA:-julia} python=${PYTHON:-$build/python/venv/
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$build/capi${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} GANGWAY_LIB_DIR=$build/capi
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 # as bindings/rust/test.sh, whose programs are used again
 export CARGO_TARGET_DIR=$build/rust CARGO_NET_OFFLINE=true GANGWAY_LIBRARY=$build/capi/libgangway.so
 export JULIA_DEPOT_PATH=$work/depot JULIA_LOAD_PATH=$top/bindings/julia:@stdlib
 passed=0 failed=0 skipped=0
@@ -31,14 +32,16 @@ source_of() { # LANGUAGE EXAMPLE
   esac
 }
 
-# Sets `program` to the command of LANGUAGE's EXAMPLE.
-find_program() {
-  local file; file=$(source_of "$1" "$2")
+# Sets `program` to the command of LANGUAGE's EXAMPLE. Each rank of Julia compiles for itself, so that more than one
+# interpret what does not call the library.
+find_program() { # LANGUAGE EXAMPLE [RANKS]
+  local file mode=(-O0 --compile=min); file=$(source_of "$1" "$2")
+  if [ "${3:-2}" = 1 ] || [ -n "${GANGWAY_TEST_ALL:-}" ]; then mode=(-O1); fi
   case $1 in
     c) program=("$build/examples/$(basename "$file" .c)") ;;
     python) program=("$python" -P "$file") ;;
     rust) program=("$build/rust/debug/examples/$2") ;;
-    julia) program=("$julia" --startup-file=no -O1 "$file") ;;
+    julia) program=("$julia" --startup-file=no "${mode[@]}" "$file") ;;
     ruby) program=(ruby "$file") ;;
   esac
 }
@@ -66,7 +69,7 @@ shown() {
 # same_output LANGUAGE EXAMPLE RANKS: runs it, and compares with the first language that ran it.
 same_output() {
   local language=$1 name=$2 ranks=$3 out=$work/$1.$2.$3 reference=$work/first.$2.$3
-  find_program "$language" "$name"
+  find_program "$language" "$name" "$ranks"
   case $name in
     train_llama) program+=("$work/text" "$work/$language$ranks" 40) ;;
     evaluate) program+=("$work/text" "$work/held_out" "$work/$language.evaluate") ;;

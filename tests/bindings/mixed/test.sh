@@ -16,13 +16,16 @@ for file in "$build/capi/libgangway.so" "$gangrun"; do
   [ -e "$file" ] || { echo "$file is not there: build gangway and gangrun first" >&2; exit 2; }
 done
 export LD_LIBRARY_PATH=$build/capi${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 # as bindings/rust/test.sh, whose crates are used again
 
 run_c() { exec "$work/rank_c" "$1"; }
 run_python() { exec "$python" -P "$here/rank.py" "$1"; }
 run_rust() { exec "$build/rust/debug/mixed_rank" "$1"; }
 run_julia() {
   export JULIA_DEPOT_PATH=$work/depot JULIA_LOAD_PATH=$top/bindings/julia:@stdlib GANGWAY_LIBRARY=$build/capi/libgangway.so
-  exec "$julia" --startup-file=no -O1 "$here/rank.jl" "$1"
+  local mode=(-O0 --compile=min) # compiling takes several times as long as what the rank does
+  [ -z "${GANGWAY_TEST_ALL:-}" ] || mode=(-O1)
+  exec "$julia" --startup-file=no "${mode[@]}" "$here/rank.jl" "$1"
 }
 
 # One rank of a gang: the language at this rank's place in MIXED_RANKS.

@@ -1,4 +1,14 @@
-# Collections while collectives are under way. Included by ranks.jl.
+# Collections while collectives are under way, and writes to memory that is read-only: facts of compiled code, on every
+# rank of a gang. Started by gangrun.
+using Gangway, Test, Random
+using Gangway: wait_all
+
+include("facts.jl")
+
+const GANGS = start(; timeout_ms = 600_000)
+const GANG = GANGS.root
+const ME, RANKS = Gangway.rank(GANG), length(GANG)
+const OTHERS = 0:RANKS-1
 
 @noinline function drop_handles()
     for _ in 1:20
@@ -135,3 +145,45 @@ fact("collections of another thread disturb no collective") do
     end
     @test result[] == "well"
 end
+
+# Whole values of a shard group are read-only where ranks are processes.
+fact("a write to full values is a ReadOnlyMemoryError") do
+    group = ShardGroup(Gangway.init(), "g", "w" => (3, 4); seed = 1)
+    unshard!(group) do w
+        before = copy(w)
+        @test thrown(() -> (w[1] = 7)) isa ReadOnlyMemoryError
+        @test thrown(() -> fill!(parent(w), 7)) isa ReadOnlyMemoryError
+        @test w == before
+    end
+end
+
+# Without shared regions the memory of full values goes, or is used again, at the reshard.
+fact("a work that is under way at the reshard has the full values to its end") do
+    gangs = Gangway.init()
+    first_group, other = (ShardGroup(gangs, name, Parameter("w", (500_000, RANKS); kind = kind))
+                          for (name, kind) in (("first", :ones), ("other", :zeros)))
+    next, before = mod(ME + 1, RANKS), mod(ME - 1, RANKS)
+    twin = Gangway.duplicate(GANG)
+    forms = ((w -> send_async(twin, w, next)), (w -> send_async(twin, vec(w), next)),
+             (w -> Gangway.run_batch(twin, [Gangway.Collective(:send; input = w, peer = next)])))
+    for form in forms
+        w, = unshard!(first_group)
+        record = Gangway.Collective(:send; input = w, peer = next)
+        for x in (w, vec(w), view(w, :, 1), (nothing, w), [w], Any[w], record, [record])
+            @test map(isopen, collect(Gangway.lent_tensors(x))) == [true] # what a work keeps
+        end
+        work = form(w)
+        reshard!(first_group)
+        unshard!(other)
+        GC.gc(false)
+        barrier(GANG)
+        got = fill(7.0f0, 500_000, RANKS)
+        recv!(twin, got, before)
+        wait(work)
+        @test all(==(1), got) && isempty(w)
+        reshard!(other)
+    end
+end
+
+Gangway.shutdown(GANGS)
+exit(report_counts() ? 0 : 1)

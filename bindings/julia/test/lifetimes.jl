@@ -1,5 +1,8 @@
-# Handles and callbacks: released once, in any order.
-using Random
+# Handles and callbacks: released once, in any order. One process.
+using Gangway, Random, Test
+using Gangway: LibGangway
+
+include("facts.jl")
 
 const ONE = Gangway.Gang()
 
@@ -155,3 +158,5 @@ fact("lent arrays become empty when the loan ends") do
     @test thrown(() -> unshard!(w -> (kept[] = w; error("inside")), group)) isa ErrorException
     @test isempty(kept[])
 end
+
+exit(report_counts() ? 0 : 1)
