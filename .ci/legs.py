@@ -13,6 +13,7 @@ import hashlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +25,9 @@ sys.path.insert(0, str(here))
 import flaky  # noqa: E402
 import times  # noqa: E402
 
-COUNTS = re.compile(r"^(\d+) passed(?:, of them \d+ before)?, (\d+) failed, (\d+) skipped", re.M)
+COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped", re.M)
+BEFORE = re.compile(r"^\d+ passed, of them (\d+) before$", re.M)
+MOST_SECONDS = {"run": 45 * 60, "full": 8 * 3600}  # of a leg, which then has failed
 MOST_MEMORY_KIB = 12 << 20  # legs that already use so much wait for nobody to join them
 
 
@@ -36,12 +39,16 @@ class Leg:
         self.inputs = [] if inputs == "-" else inputs.split()
         self.slug = re.sub(r"\W+", "-", self.name)
         self.state = "waits"  # then runs, then ended
-        self.status, self.passed, self.failed, self.skipped = 0, 0, 0, 0
+        self.passed = self.failed = self.skipped = self.before = 0
         self.wall = self.processor = 0.0
+        self.log = self.rows = None  # of a leg that has run
+        self.sum = self.sum_of_inputs() if self.inputs else ""  # before anything runs
 
     def sum_of_inputs(self):
-        """The checksum of the leg's command and of the files that git knows among its inputs."""
-        listed = subprocess.run(["git", "ls-files", "-z", "--", *self.inputs], cwd=top, capture_output=True, check=True).stdout
+        """The checksum of the leg's command and of the files that git knows among its inputs; "" without git."""
+        listed = subprocess.run(["git", "ls-files", "-z", "--", *self.inputs], cwd=top, capture_output=True).stdout
+        if not listed:
+            return ""
         digest = hashlib.sha256(self.command.encode())
         for name in sorted(listed.decode().split("\0")[:-1]):
             path = top / name
@@ -55,13 +62,19 @@ class Leg:
         started = time.monotonic()
         with open(self.log, "wb") as out:
             child = subprocess.Popen(["bash", "-c", self.command], cwd=top, stdin=subprocess.DEVNULL, stdout=out,
-                                     stderr=subprocess.STDOUT, env={**os.environ, "GANGWAY_FAILED_LIST": str(self.rows)})
+                                     stderr=subprocess.STDOUT, env={**os.environ, "GANGWAY_FAILED_LIST": str(self.rows)},
+                                     start_new_session=True)
+            deadline = threading.Timer(MOST_SECONDS[self.when], os.killpg, (child.pid, signal.SIGKILL))
+            deadline.start()
             _, status, usage = os.wait4(child.pid, 0)
+            deadline.cancel()
             child.returncode = os.waitstatus_to_exitcode(status)
-        self.status, self.wall, self.processor = child.returncode, time.monotonic() - started, usage.ru_utime + usage.ru_stime
-        found = COUNTS.findall(self.log.read_text(errors="replace"))
-        self.passed, self.failed, self.skipped = map(int, found[-1]) if found else (int(self.status == 0), 0, 0)
-        if self.status != 0 and self.failed == 0:
+        self.wall, self.processor = time.monotonic() - started, usage.ru_utime + usage.ru_stime
+        text = self.log.read_text(errors="replace")
+        found = COUNTS.findall(text)
+        self.passed, self.failed, self.skipped = map(int, found[-1]) if found else (int(child.returncode == 0), 0, 0)
+        self.before = sum(map(int, BEFORE.findall(text)))
+        if child.returncode != 0 and self.failed == 0:
             self.failed = 1
 
     def line(self):
@@ -94,10 +107,15 @@ def run_all(legs, logs, capacity):
     peak, told = 0, time.monotonic()
 
     def work(leg):
-        leg.run(logs)
-        with changed:
-            leg.state = "ended"
-            changed.notify()
+        try:
+            leg.run(logs)
+        except Exception as error:  # as no memory for a process: the others go on
+            say(f"failed: {leg.name}: {error!r}")
+            leg.failed = 1
+        finally:
+            with changed:
+                leg.state = "ended"
+                changed.notify()
 
     with changed:
         while any(leg.state != "ended" for leg in legs):
@@ -118,7 +136,7 @@ def run_all(legs, logs, capacity):
             changed.wait(timeout=5)
             peak = max(peak, used_kib())
             for leg in running:
-                if leg.state == "ended":
+                if leg.state == "ended" and leg.wall:
                     say(f"=== {leg.name}\n{leg.log.read_text(errors='replace')}=== {leg.line()}")
             if time.monotonic() - told > 60:
                 told = time.monotonic()
@@ -127,37 +145,43 @@ def run_all(legs, logs, capacity):
 
 
 def skip_unchanged(legs, record):
+    """Skips what has its recorded sum, unless a leg that runs needs what it makes."""
     known = recorded_sums()
+    runs = [leg for leg in legs if not leg.sum or leg.name in record or leg.sum != known.get(leg.name)]
+    for leg in runs:  # which grows
+        runs += [other for other in legs if other.name in leg.after and other not in runs]
     for leg in legs:
-        if leg.inputs and leg.name not in record and leg.sum_of_inputs() == known.get(leg.name):
+        if leg not in runs:
             leg.state, leg.skipped = "ended", 1
             say(f"skipped: {leg.name}: its inputs are those with which it passed last")
 
 
 def write_sums(legs, record):
-    if not record:
-        return
     known = recorded_sums()
-    for leg in legs:
-        if leg.name in record and leg.failed == 0:
-            known[leg.name] = leg.sum_of_inputs()
-    (here / "sums.tsv").write_text("".join(f"{name}\t{value}\n" for name, value in sorted(known.items())))
+    known.update((leg.name, leg.sum) for leg in legs if leg.name in record and leg.passed and not leg.failed and not leg.rows.exists())
+    if record:
+        (here / "sums.tsv").write_text("".join(f"{name}\t{value}\n" for name, value in sorted(known.items())))
+
+
+def arguments(words):
+    """The words of .ci/full, or the legs to record of .ci/run."""
+    if words[:1] == ["--full"]:
+        return True, words[1:], []
+    if len(words) % 2 or any(option != "--record" for option in words[::2]):
+        sys.exit(__doc__)
+    return False, [], words[1::2]
 
 
 def main(words):
-    full = words[:1] == ["--full"]
-    if full:
-        words = words[1:]
-        legs = [leg for leg in read_legs("full") if not words or any(word in leg.name for word in words)]
-    else:
-        legs = read_legs("run")
-    record = [] if full else [name for option, name in zip(words, words[1:]) if option == "--record"]
+    full, wanted, record = arguments(words)
+    legs = [leg for leg in read_legs("full" if full else "run") if not wanted or any(word in leg.name for word in wanted)]
     unknown = set(record) - {leg.name for leg in legs}
     if unknown or not legs:
-        sys.exit(f"no leg {', '.join(sorted(unknown)) or ' '.join(words)}: .ci/legs.tsv has them all")
+        sys.exit(f"no leg {', '.join(sorted(unknown)) or ' '.join(wanted)}: .ci/legs.tsv has them all")
     logs = top / "build-ci"
     logs.mkdir(exist_ok=True)
-    started = time.monotonic()
+    started, began = time.monotonic(), time.time()
+    os.environ.pop("GANGWAY_USE_PASSES", None)
     if not full:
         skip_unchanged(legs, record)
         # One run in ten asks every test anew, whatever passed before.
@@ -165,17 +189,20 @@ def main(words):
         if int(commit or "0", 16) % 10 != 0:
             os.environ["GANGWAY_USE_PASSES"] = "1"
     peak = run_all(legs, logs, 1 if full else 2 * (os.cpu_count() or 1))
+    red = [line for leg in legs if leg.failed and leg.log for line in re.findall(r"^failed: .*", leg.log.read_text(errors="replace"), re.M)]
     told = [] if full else flaky.forgive(legs)
-    red = [line for leg in legs if leg.failed and leg.wall for line in re.findall(r"^failed: .*", leg.log.read_text(errors="replace"), re.M)]
     if red:
         say("\n".join(["=== what failed", *red]))  # again, since a long log is read from its end
-    late = times.report(top, legs)
     say("\n".join(["=== what ran", *(leg.line() for leg in legs)]))
     say(f"{time.monotonic() - started:.0f} s; {peak >> 20} GiB of memory at most")
     write_sums(legs, record)
+    late = times.report(top, legs, began)
     for line in [*late, *told]:
         say(line)
+    before = sum(leg.before for leg in legs)
     passed, failed, skipped = (sum(getattr(leg, field) for leg in legs) for field in ("passed", "failed", "skipped"))
+    if before:
+        say(f"{passed} passed, of them {before} before")
     say(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 0 if failed == 0 and passed > 0 and not (full and late) else 1
 

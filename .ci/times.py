@@ -55,17 +55,26 @@ def compiled(log):
     return {row[3]: (int(row[1]) - int(row[0])) / 1000 for row in rows if row[3].endswith((".o", ".gch"))}
 
 
-def report(top, legs):
-    """Prints the dearest programs and files; returns a line for each leg or program that exceeds its row by half."""
+def report(top, legs, began):
+    """Prints the dearest programs and files of what ran since then; returns a line for each leg or program that exceeds
+    its row by half. What is wrong with a log of times is said, and no more."""
+    try:
+        return compared(top, legs, began)
+    except (OSError, ValueError, IndexError, subprocess.CalledProcessError) as error:
+        print(f"times could not be compared: {error!r}")
+        return []
+
+
+def compared(top, legs, began):
     ran = [leg for leg in legs if leg.processor > 0]
     programs = {}
-    for path in sorted(top.glob("build-*/program_times.tsv")):
+    for path in (path for path in sorted(top.glob("build-*/program_times.tsv")) if path.stat().st_mtime >= began):
         build = path.parent.name.removeprefix("build-")
         programs.update({name if build == "test" else f"{build}: {name}": spent for name, spent in rows_of(path).items()})
     print_dearest("programs, in processor time", programs)
-    for log in sorted(top.glob("build-*/.ninja_log")):
+    for log in (log for log in sorted(top.glob("build-*/.ninja_log")) if log.stat().st_mtime >= began):
         print_dearest(f"files of {log.parent.name}", compiled(log))
-    now = {"calibration": calibration(), **{leg.name: leg.processor for leg in ran},
+    now = {"calibration": calibration(), **{leg.name if leg.when == "run" else f"full: {leg.name}": leg.processor for leg in ran},
            **{name: spent for name, spent in programs.items() if spent >= FLOOR}}
     (top / "build-ci" / "times.tsv").write_text("".join(f"{name}\t{spent:.1f}\n" if name != "calibration" else
                                                         f"{name}\t{spent:.3f}\n" for name, spent in now.items()))

@@ -193,7 +193,7 @@ class Inputs:
         flags = re.search(r"^(?:flags|Features)\s*:.*$", text, re.M)
         rights = re.search(r"^CapEff:.*$", pathlib.Path("/proc/self/status").read_text(), re.M)
         gpus = sorted(str(path) for path in pathlib.Path("/dev").glob("nvidia*"))
-        names = re.compile(r"(?:GANGWAY|GPU_EMULATION|GTEST|OMP|LD|LC)_|(?:CC|CXX|CARGO|JULIA|LANG|PATH)$")
+        names = re.compile(r"(?:GANGWAY|GPU_EMULATION|GTEST|OMP|LD|LC|NCCL|FI|UCX|MALLOC)_|PYTHON|RUST|(?:CC|CXX|CARGO|JULIA|LANG|PATH)$")
         variables = sorted(f"{k}={v}" for k, v in os.environ.items() if names.match(k) and k not in OWN_VARIABLES)
         cores = len(os.sched_getaffinity(0))
         return digest(flags and flags[0], os.uname().release, cores, os.geteuid(), rights and rights[0], gpus,

@@ -5,11 +5,10 @@
              prints the names of the entries that must run, and notes which have a stored pass; --all: none has
          passes.py store BUILD_DIR
              stores what passed in the ctest run that followed
-         passes.py bindings BUILD_DIR [NAME...]
-             writes BUILD_DIR/NAME.pass for each binding, or for these: the key of its own tests, and counts if they
-             passed with it
-         passes.py put KEY PASSED FAILED SKIPPED
-             stores that pass; standard input has the reasons of what was skipped
+         passes.py binding BUILD_DIR NAME
+             prints the key of a binding's own tests, the counts if they passed with it, and the reasons of what was skipped
+         passes.py put BUILD_DIR NAME KEY PASSED FAILED SKIPPED
+             stores that pass, if the key is still the same; standard input has the reasons of what was skipped
 
 A pass is a small file with the name of its key in $GANGWAY_PASSES (~/.cache/gangway/passes). The key is a hash of all
 that the test reads (inputs.py). Never stored are what failed, runs of a sanitizer, and what kills at random moments:
@@ -128,22 +127,20 @@ def store(build):
 def binding_key(read, name):
     own = "bindings" if name in ("mixed", "examples") else f"bindings/{name}"
     sources = ("capi", "examples", "tests/bindings", "tests/data", own, "LICENSE", "CMakeLists.txt")
-    paths = [read.build, *(read.source / source for source in sources)]
+    # Python's tests look at every page and at what goes into a package of the sources.
+    paths = [read.build, *([read.source] if name == "python" else (read.source / source for source in sources))]
     lent = sorted(path.name for path in read.build.glob("tests/bench/venv/lib/python3*/site-packages/*.dist-info"))
     tools = [inputs.said(os.environ.get(tool.upper(), tool), "--version") for tool in ("cargo", "julia")]
     return inputs.digest(read.machine(), name, *lent, *tools, *read.hashes(paths))
 
 
-def bindings(build, names):
+def binding(build, name):
+    """The key of a binding's tests, and the result that is stored with it."""
     read = inputs.Inputs(build)
-    keys = {name: binding_key(read, name) for name in ("julia", "rust", "mixed", "examples", "python")}
-    known = {name: stored(key) for name, key in keys.items()}
-    if not (known["mixed"] and known["examples"]):
-        known["python"] = None  # whose tests make the environment that those run in
-    for name in names or keys:
-        key, result = keys[name], known[name]
-        counts = f" {result.passed} {result.failed} {result.skipped}" if result else ""
-        (build / f"{name}.pass").write_text("\n".join([key + counts, *(result.lines if result else [])]) + "\n")
+    key = binding_key(read, name)
+    # Python's tests make the environment that those of mixed gangs and the examples run in.
+    needs = ("mixed", "examples") if name == "python" else ()
+    return key, stored(key) if all(stored(binding_key(read, other)) for other in needs) else None
 
 
 def main():
@@ -152,10 +149,15 @@ def main():
         select(pathlib.Path(arguments[0]), arguments[1:])
     elif what == "store":
         store(pathlib.Path(arguments[0]))
-    elif what == "bindings":
-        bindings(pathlib.Path(arguments[0]), arguments[1:])
+    elif what == "binding":
+        key, result = binding(pathlib.Path(arguments[0]), arguments[1])
+        print(key, *([result.passed, result.failed, result.skipped] if result else []))
+        print(*(result.lines if result else []), sep="\n")
     elif what == "put":
-        put(arguments[0], results.Result(*map(int, arguments[1:4]), lines=sys.stdin.read().splitlines()))
+        build, name, before, *counts = arguments
+        key, _ = binding(pathlib.Path(build), name)
+        if key == before:
+            put(key, results.Result(*map(int, counts), lines=sys.stdin.read().splitlines()))
     else:
         sys.exit(__doc__)
 

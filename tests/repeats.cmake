@@ -25,7 +25,7 @@ set(GANGWAY_REPEATS_IN_EVERY_RUN
   # the C layer hands over what a call's stream keeps, and orders a caller's stream
   capi_streams_test.cuda capi_gang_collectives_test.cuda)
 
-# Under the thread sanitizer (.ci/run's second leg) the layers run that have threads or share memory: base, device,
+# Under the thread sanitizer (a leg of .ci/run) the layers run that have threads or share memory: base, device,
 # data, gang, mesh, parallel/fsdp, train, checkpoint/run, and of the C layer works in flight, callbacks, handles that
 # threads release, and what reads ahead; one operation of those that threads share. What shares in the same way has the
 # label tsan_all and runs there with GANGWAY_TEST_ALL=1: the other operations, the software GPU and the module over

@@ -4,8 +4,8 @@
 #     [--step build|tests|python|rust|julia|mixed|examples]
 # Without --sanitize, it runs the whole suite, then the bindings' own (-L bindings: these alone). With it, it
 # makes a build of its own with clang; "address" checks for undefined behaviour, too.
-# --changed builds what changed and runs only the tests that the change can reach: those that have not passed
-# with the same bytes, here or in another clone (tests/passes.py). GANGWAY_USE_PASSES=1 is the same.
+# --changed builds what changed and runs only the tests that have not passed with the same bytes, here or in
+# another clone (tests/passes.py). GANGWAY_USE_PASSES=1 is the same.
 # --step does one part of that, as .ci/run does, where the parts that it needs have been done.
 # GANGWAY_TEST_ALL=1 also runs what repeats a fact on another device or in another way (tests/repeats.cmake
 # lists it), and builds the benchmarks.
@@ -90,7 +90,8 @@ test_library() {
   rm -f "$dir/failed.tsv"
   # oneDNN is not instrumented and its caches look like races, so threads are checked with our own products.
   if [ "$name" = thread ]; then export GANGWAY_CPU_ISA=portable; else unset GANGWAY_CPU_ISA; fi
-  rm -rf "$dir/results"; mkdir -p "$dir/results"
+  # The log of an earlier run would answer for what this one does not reach.
+  rm -rf "$dir/results" "$dir"/Testing/Temporary/LastTest.log*; mkdir -p "$dir/results"
   python3 "$top/tests/passes.py" select "$dir" "${every[@]}" "${select[@]}" >"$dir/selected" || { failed=$((failed + 1)); return; }
   if grep -q . "$dir/selected"; then
     [ ${#every[@]} -gt 0 ] || select+=(-R "^($(paste -sd '|' "$dir/selected" | sed 's/[.+]/\\&/g'))\$")
@@ -119,11 +120,15 @@ build_and_test() {
 # test_binding NAME BUILD COMMAND...: a binding's own script; its last line says "N passed, N failed, N
 # skipped".
 test_binding() {
-  local name=$1 log=$2/$1.log rows=$2/$1.failed.tsv started=$SECONDS key='' p='' f='' s=''
+  local name=$1 dir=$2 log=$2/$1.log rows=$2/$1.failed.tsv started=$SECONDS key='' p='' f='' s=''
   rm -f "$rows"
-  read -r key p f s <"$2/$1.pass"
+  if ! JULIA=$julia python3 "$top/tests/passes.py" binding "$dir" "$name" >"$dir/$name.pass"; then
+    failed=$((failed + 1)); echo "failed: $1: what it reads cannot be hashed"
+    return
+  fi
+  read -r key p f s <"$dir/$name.pass"
   if [ -n "${GANGWAY_USE_PASSES:-}" ] && [ -n "$s" ]; then
-    sed 1d "$2/$1.pass"
+    sed 1d "$dir/$name.pass"
     count "$name" $((SECONDS - started)) "$p" "$f" "$s" "$p"
     return
   fi
@@ -141,7 +146,7 @@ test_binding() {
     grep -E '^(FAILED|ERROR)[: ]|^test .* FAILED$|: (Test Failed|Error During Test) at |^not ok' "$log" | sed "s/^/failed: $name: /"
   else
     grep -i '^skip' "$log"
-    [ -z "$key" ] || grep -i '^skip' "$log" | python3 "$top/tests/passes.py" put "$key" "$p" "$f" "$s"
+    grep -i '^skip' "$log" | JULIA=$julia python3 "$top/tests/passes.py" put "$dir" "$name" "$key" "$p" "$f" "$s"
   fi
   count "$name" $((SECONDS - started)) "$p" "$f" "$s" 0
 }
@@ -155,7 +160,6 @@ test_bindings() {
   # Behind a lock, since steps may run beside each other.
   [ -x "$julia" ] || [ $install -eq 0 ] || flock "$dir/julia.lock" bash -c \
     '[ -x "$2/bin/julia" ] || bash "$1" "$2"' - "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia_install.log" 2>&1
-  JULIA=$julia python3 "$top/tests/passes.py" bindings "$dir" $step
   local of_julia=(test_binding julia "$dir" env JULIA="$julia" bash "$top/bindings/julia/test.sh" "$dir")
   if [ -z "$step" ]; then
     # Julia's run beside the others: they compile on one core for most of their time. A process group of its

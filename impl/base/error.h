@@ -1,5 +1,5 @@
-// The base layer. Belongs here: errors, the log, configuration, JSON, element types, random numbers,
-// deadlines, the interrupt hook, the fork guard. Does not belong here: anything that knows a tensor, a device or a gang.
+// The base layer. Belongs here: errors, the log, configuration, JSON, element types, random numbers, deadlines,
+// the interrupt hook, the fork guard. Does not belong here: anything that knows a tensor, a device or a gang.
 //
 // Errors inside the library: one exception type that carries a status code, a one-line text, and where the
 // error happened. It is thrown anywhere below the C ABI, and capi turns it into a gw_status.

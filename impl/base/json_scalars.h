@@ -1,4 +1,5 @@
-// Reads the scalars of an untrusted JSON object, three levels deep, as most files of the library need them. It builds no document: it takes no memory besides the result, and none for deeper levels.
+// Reads the scalars of an untrusted JSON object, three levels deep, as most files of the library need them. It
+// builds no document: it takes no memory besides the result, and none for deeper levels.
 //
 // Thread rule: pure functions.
 #pragma once

@@ -200,6 +200,8 @@ void Metrics::restore(const std::string& position) {
   CollectiveCall(model_->gangs(), "metrics")
       .check(
           [&] {
+            if (position.find('\0') != std::string::npos)
+              fail(Code::corrupt, "metrics: the position has a zero byte");
             const JsonScalars json = find_json_scalars(position).value_or(JsonScalars());
             const int64_t step = count_of(json, "step"), tokens = count_of(json, "tokens"),
                           samples = count_of(json, "samples");

@@ -55,8 +55,8 @@ elseif(GANGWAY_HARDENING)  # not with sanitizers: they check more, and cannot fo
   add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 endif()
 
-# A clean build compiles the sources of a layer ten at a time: what they include is parsed once, which takes a
-# third of the time. Helpers in anonymous namespaces therefore have names of their own within a layer; the
+# A clean build compiles the sources of a layer ten at a time: what they include is parsed once, which takes
+# less than half of the time. Helpers in anonymous namespaces therefore have names of their own within a layer; the
 # sources in which they cannot are named with gangway_alone. OFF compiles each source by itself: for work on
 # one file, and to see that each includes what it uses.
 option(GANGWAY_UNITY "compile the sources of a layer ten at a time" ON)

@@ -6,7 +6,8 @@ set -euo pipefail
 status=0
 for module; do
   [ -e "$module" ] || { echo "skipped: $module was not built"; continue; }
-  found=$(nm -C --defined-only "$module" | grep -oE 'gangway::(network|host|cpu|data)::[A-Za-z_]+' | sort -u | head -n 5 || true)
+  names=$(nm -C --defined-only "$module")
+  found=$(grep -oE 'gangway::(network|host|cpu|data)::[A-Za-z_]+' <<<"$names" | sort -u | head -n 5 || true)
   [ -z "$found" ] || { echo "FAILED: $module has code of the core: $found"; status=1; }
 done
 exit $status
