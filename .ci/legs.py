@@ -34,7 +34,9 @@ MOST_MEMORY_KIB = 12 << 20  # legs that already use so much wait for nobody to j
 class Leg:
     def __init__(self, row):
         self.name, self.when, after, slots, inputs, self.command = row.split("\t", 5)
-        self.after = [] if after == "-" else after.split(";")
+        after = [] if after == "-" else after.split(";")
+        self.after = [name.rstrip("?") for name in after]
+        self.needs = [name for name in after if not name.endswith("?")]
         self.slots = int(slots)
         self.inputs = [] if inputs == "-" else inputs.split()
         self.slug = re.sub(r"\W+", "-", self.name)
@@ -125,7 +127,7 @@ def run_all(legs, logs, capacity):
                 before = [other for other in legs if other.name in leg.after]
                 due = all(other.state == "ended" for other in before)
                 room = not running or (min(leg.slots, capacity) <= free and used_kib() < MOST_MEMORY_KIB)
-                if leg.state == "waits" and any(other.failed and not other.passed for other in before):
+                if leg.state == "waits" and any(other.failed and not other.passed for other in before if other.name in leg.needs):
                     leg.state, leg.failed = "ended", 1
                     say(f"failed: {leg.name}: not run, since what it needs failed")
                 elif leg.state == "waits" and due and room:
@@ -149,7 +151,7 @@ def skip_unchanged(legs, record):
     known = recorded_sums()
     runs = [leg for leg in legs if not leg.sum or leg.name in record or leg.sum != known.get(leg.name)]
     for leg in runs:  # which grows
-        runs += [other for other in legs if other.name in leg.after and other not in runs]
+        runs += [other for other in legs if other.name in leg.needs and other not in runs]
     for leg in legs:
         if leg not in runs:
             leg.state, leg.skipped = "ended", 1
