@@ -23,9 +23,8 @@ run_python() { exec "$python" -P "$here/rank.py" "$1"; }
 run_rust() { exec "$build/rust/debug/mixed_rank" "$1"; }
 run_julia() {
   export JULIA_DEPOT_PATH=$work/depot JULIA_LOAD_PATH=$top/bindings/julia:@stdlib GANGWAY_LIBRARY=$build/capi/libgangway.so
-  local mode=(-O0 --compile=min) # compiling takes several times as long as what the rank does
-  [ -z "${GANGWAY_TEST_ALL:-}" ] || mode=(-O1)
-  exec "$julia" --startup-file=no "${mode[@]}" "$here/rank.jl" "$1"
+  # Compiled: it computes numbers one by one, which takes the interpreter minutes.
+  exec "$julia" --startup-file=no -O1 "$here/rank.jl" "$1"
 }
 
 # One rank of a gang: the language at this rank's place in MIXED_RANKS.
