@@ -49,14 +49,17 @@ class Elf:
     def __init__(self, data):
         offset, size, count = struct.unpack_from("<Q14xHH", data, 0x20)
         headers = [struct.unpack_from("<IIQQQQQQ", data, offset + i * size) for i in range(count)]
+        loaded = [h for h in headers if h[0] == 1]
         # Where the sections begin, and how many there are, follows from the debug information; the notes have the
         # hash of all of it.
-        data = bytearray(data)
         blanks = [(0x28, 8), (0x3C, 4), *((h[2], h[5]) for h in headers if h[0] == 4)]
-        for at, length in blanks:
-            data[at:at + length] = bytes(length)
-        data, loaded = bytes(data), [h for h in headers if h[0] == 1]
-        self.bytes = b"".join(struct.pack("<IQQ", h[1], h[3], h[6]) + data[h[2]:h[2] + h[5]] for h in loaded)
+        pieces = []
+        for _, rights, start, address, _, length, memory, _ in loaded:
+            piece = bytearray(data[start:start + length])
+            for at, size in ((at - start, size) for at, size in blanks if start <= at < start + length):
+                piece[at:at + size] = bytes(size)
+            pieces += [struct.pack("<IQQ", rights, address, memory), piece]
+        self.bytes = b"".join(pieces)
         self.folders = []
         for _, _, start, _, _, length, _, _ in (h for h in headers if h[0] == 2):
             tags = [struct.unpack_from("<qQ", data, at) for at in range(start, start + length, 16)]
@@ -77,6 +80,9 @@ class Inputs:
         texts = [path.read_text() for path in generated if path.exists()]
         self.ids = [found.encode() for text in texts for found in re.findall(r'"([0-9a-f]{16})"', text)]
 
+    def is_built(self, path):
+        return str(path).startswith(f"{self.build}/")
+
     def without_folders(self, text):
         return text.replace(str(self.build), "@build@").replace(str(self.source), "@source@")
 
@@ -84,7 +90,7 @@ class Inputs:
         """The bytes of a file as they count, and for a program its Elf."""
         data = path.read_bytes()
         if data[:4] != b"\x7fELF" or data[16] not in (2, 3):
-            if self.build in path.parents:  # CMake's files name the folders
+            if self.is_built(path):  # CMake's files name the folders
                 data = data.replace(bytes(self.build), b"@build@").replace(bytes(self.source), b"@source@")
             return data, None
         elf = Elf(data)
@@ -117,7 +123,7 @@ class Inputs:
 
     @functools.cache
     def hash_of_tree(self, folder):
-        inside = [path for path in self.tracked() if folder in path.parents]
+        inside = [path for path in self.tracked() if str(path).startswith(f"{folder}/")]
         return digest(*(f"{path.relative_to(self.source)} {self.hash_of_all(path)}" for path in inside))
 
     @functools.cache
@@ -132,7 +138,7 @@ class Inputs:
             return tools | libraries | {path / "CMakeCache.txt"}, set()
         if path == self.build / "examples":
             return {one for one in self.programs().values() if one.parent == path}, set()
-        if self.build in path.parents and path.is_dir():
+        if self.is_built(path) and path.is_dir():
             return self.libraries_in(path), set()
         if path.is_dir():
             return set(), {path}
@@ -152,9 +158,9 @@ class Inputs:
             files, folders = self.all_of(roots[root] / name for root, name in named_in(data))
             for folder in elf.folders:
                 folder = pathlib.Path(folder.replace("$ORIGIN", str(path.parent))).resolve()
-                files |= self.libraries_in(folder) if self.build in folder.parents else set()
+                files |= self.libraries_in(folder) if self.is_built(folder) else set()
         elif path.suffix in (".sh", ".py") and path.name not in WRAPPERS:
-            text = data.decode(errors="replace")
+            text = re.sub(r"(?m)^\s*#.*", "", data.decode(errors="replace"))
             above = path.parent in (self.source / "tests", self.source / "capi") or LOOKS_ABOVE.search(text)
             files, folders = self.named_by(path, text), {self.source if above else path.parent}
         return digest(data), files, folders
@@ -182,7 +188,7 @@ class Inputs:
                 folders |= read
         rows = [f"{folder} {self.hash_of_tree(folder)}" for folder in folders]
         for path in found:
-            all_bytes = whole and self.build in path.parents
+            all_bytes = whole and self.is_built(path)
             rows.append(f"{path} {self.hash_of_all(path) if all_bytes else self.look_at(path)[0]}")
         return sorted(map(self.without_folders, rows))
 
