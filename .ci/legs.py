@@ -27,7 +27,7 @@ import times  # noqa: E402
 
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped", re.M)
 BEFORE = re.compile(r"^\d+ passed, of them (\d+) before$", re.M)
-MOST_SECONDS = {"run": 45 * 60, "full": 8 * 3600}  # of a leg, which then has failed
+MOST_SECONDS = {"run": 80 * 60, "full": 8 * 3600}  # of a leg, which then has failed
 MOST_MEMORY_KIB = 12 << 20  # legs that already use so much wait for nobody to join them
 
 
