@@ -33,10 +33,12 @@ source_of() { # LANGUAGE EXAMPLE
 }
 
 # Sets `program` to the command of LANGUAGE's EXAMPLE. Each rank of Julia compiles for itself, so that more than one
-# interpret what does not call the library.
+# interpret what does not call the library, unless the example computes in Julia.
 find_program() { # LANGUAGE EXAMPLE [RANKS]
-  local file mode=(-O0 --compile=min); file=$(source_of "$1" "$2")
-  if [ "${3:-2}" = 1 ] || [ -n "${GANGWAY_TEST_ALL:-}" ]; then mode=(-O1); fi
+  local file mode=(-O1); file=$(source_of "$1" "$2")
+  case ${3:-2}${GANGWAY_TEST_ALL:+.all}.$2 in
+    [2-9].all_reduce | [2-9].train_llama | [2-9].train_3d | [2-9].resume) mode=(-O0 --compile=min) ;;
+  esac
   case $1 in
     c) program=("$build/examples/$(basename "$file" .c)") ;;
     python) program=("$python" -P "$file") ;;
