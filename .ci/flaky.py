@@ -1,9 +1,9 @@
-"""Runs failed tests again, alone: one that passes three times is FLAKY, and a failure no more.
+"""Runs failed tests again, alone: a test that passes three times is FLAKY and no longer a failure.
 
 A leg leaves rows "NAME<tab>COMMAND<tab>may|never<tab>COUNT" of its failed tests (tests/failed.py); COUNT is how many
 failures the row stands for, and "never" is a test of which a later pass proves nothing. No test is forgiven twice:
 flaky.txt names those that were FLAKY once, until they are mended, and so does a file beside the stores of this
-machine, since nobody may have read the last run.
+machine, since the last lines of a green run may stay unread.
 """
 import os
 import pathlib

@@ -28,7 +28,7 @@ import times  # noqa: E402
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped", re.M)
 BEFORE = re.compile(r"^\d+ passed, of them (\d+) before$", re.M)
 MOST_SECONDS = {"run": 80 * 60, "full": 8 * 3600}  # of a leg, which then has failed
-MOST_MEMORY_KIB = 12 << 20  # legs that already use so much wait for nobody to join them
+MOST_MEMORY_KIB = 12 << 20  # while more is in use, no further leg starts
 
 
 class Leg:

@@ -9,7 +9,7 @@ import resource
 import subprocess
 
 DEAREST = 10
-FLOOR = 5.0  # seconds of a program below which nobody looks
+FLOOR = 5.0  # seconds; cheaper programs have no row
 PROGRAM = """
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What passes.py takes for the same test, and what failed.py says of one that failed, on programs of a line."""
+"""What passes.py takes for the same test, and what failed.py says of a failed one, tried on very small programs."""
 import os
 import pathlib
 import subprocess
