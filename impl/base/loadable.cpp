@@ -10,6 +10,7 @@
 #include <gangway_build_id.h>
 #include "base/config.h"
 #include "base/error.h"
+#include "base/kept_signals.h"
 
 namespace gangway {
 namespace {
@@ -33,6 +34,7 @@ std::vector<std::string> places_of(const char* file) {
 }  // namespace
 
 Loadable::Loadable(std::string what, const char* file, const char* entry) : what_(std::move(what)) {
+  const KeptSignals kept;
   for (const std::string& place : places_of(file)) {
     path_ = place;
     if ((handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;

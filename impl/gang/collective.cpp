@@ -1,5 +1,6 @@
 #include "gang/collective.h"
 
+#include <functional>
 #include <numeric>
 
 namespace gangway {
@@ -74,6 +75,21 @@ size_t out_count(const Collective& c, int rank, int size) {
       return std::accumulate(c.counts + size, c.counts + 2 * size, size_t{0});
   }
   return 0;
+}
+
+Touched touched(const Collective& c, int rank, int size) {
+  if (is_pair(c)) return {};
+  const size_t item = item_bytes(c.dtype);
+  return {static_cast<const char*>(c.in), static_cast<const char*>(c.out), in_count(c, rank, size) * item,
+          out_count(c, rank, size) * item};
+}
+
+bool is_order_seen(const Touched& a, const Touched& b) {
+  const auto meet = [](const char* x, size_t x_bytes, const char* y, size_t y_bytes) {
+    return x_bytes != 0 && y_bytes != 0 && std::less<>()(x, y + y_bytes) && std::less<>()(y, x + x_bytes);
+  };
+  return meet(a.out, a.out_bytes, b.in, b.in_bytes) || meet(a.out, a.out_bytes, b.out, b.out_bytes) ||
+         meet(a.in, a.in_bytes, b.out, b.out_bytes);
 }
 
 }  // namespace gangway

@@ -122,4 +122,14 @@ inline size_t count_of(const Collective& c, int rank) {
 size_t in_count(const Collective& c, int rank, int size);
 size_t out_count(const Collective& c, int rank, int size);
 
+// The memory that a collective reads and writes on one rank. Of a send or a receive: none, because the caller
+// keeps the buffers of those apart from all others in flight.
+struct Touched {
+  const char *in = nullptr, *out = nullptr;
+  size_t in_bytes = 0, out_bytes = 0;
+};
+Touched touched(const Collective& c, int rank, int size);
+// Returns whether the order of two collectives matters: one writes what the other one reads or writes.
+bool is_order_seen(const Touched& a, const Touched& b);
+
 }  // namespace gangway

@@ -2,6 +2,7 @@
 #include "gang/gang_matrix.h"
 #include "gang/processes.h"
 #include "gang/thread_ranks.h"
+#include "gang/works_in_flight.h"
 
 namespace gangway::test {
 namespace {
@@ -27,6 +28,10 @@ class GangMatrixOfProcesses : public testing::TestWithParam<int> {};
 TEST_P(GangMatrixOfProcesses, EveryOperationEqualsTheSerialFold) { run_processes(GetParam(), matrix); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GangMatrixOfProcesses, testing::Values(2, 3, 4, 7));
+
+TEST(GangInFlightOfProcesses, WorksThatShareMemoryRunInTheOrderOfTheCalls) {
+  run_processes(3, [](Gang& root) { dependent_works(root); });
+}
 
 TEST(GangLargeOfProcesses, EveryPathIsRightOverSeveralChunks) { run_processes(3, several_chunks); }
 

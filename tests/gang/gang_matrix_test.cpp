@@ -1,6 +1,7 @@
 // The matrix with ranks as threads, and of one rank alone.
 #include "gang/gang_matrix.h"
 #include "gang/thread_ranks.h"
+#include "gang/works_in_flight.h"
 
 namespace gangway::test {
 namespace {
@@ -15,6 +16,10 @@ TEST_P(GangMatrix, EveryOperationEqualsTheSerialFold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GangMatrix, testing::Values(1, 2, 3, 4, 7, 8));
+
+TEST(GangInFlight, WorksThatShareMemoryRunInTheOrderOfTheCalls) {
+  for (const int ranks : {1, 2, 3}) run_ranks(ranks, [](Gang& root) { dependent_works(root); });
+}
 
 TEST(GangLarge, EveryPathIsRightOverSeveralChunks) { run_ranks(3, several_chunks); }
 

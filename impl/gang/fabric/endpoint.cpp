@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "base/kept_signals.h"
 #include "gang/fabric/wire.h"
 
 namespace gangway::fabric {
@@ -67,6 +68,7 @@ void Endpoint::find_provider(const std::string& address) {
   wish->domain_attr->resource_mgmt = FI_RM_ENABLED;
   wish->tx_attr->msg_order = wish->rx_attr->msg_order = FI_ORDER_SAS;  // a message does not overtake another
   fi_info* found = nullptr;
+  const KeptSignals kept;  // it loads the providers
   const int result = fi_getinfo(FI_VERSION(1, 11), address.empty() ? nullptr : address.c_str(), nullptr,
                                 address.empty() ? 0 : FI_SOURCE, wish.get(), &found);
   if (result != 0)

@@ -227,7 +227,7 @@ class DataEngine final : public Engine {
     EngineFacts facts;
     facts.folds_in_rank_order = false;
     facts.takes_accumulate = facts.takes_mean = facts.takes_narrow_reductions = false;
-    facts.detects_failures = facts.aborts_in_flight = false;
+    facts.runs_in_order = facts.detects_failures = facts.aborts_in_flight = false;
     return facts;
   }
   void* native_handle() const override { return const_cast<MPI_Comm*>(&comm_); }

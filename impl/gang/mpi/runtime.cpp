@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "base/kept_signals.h"
+
 namespace gangway::mpi {
 namespace {
 
@@ -36,6 +38,7 @@ void start() {
   if (running != 0) {
     check(MPI_Query_thread(&threads), "MPI_Query_thread");
   } else {
+    const KeptSignals kept;  // MPI loads its networks' libraries
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads), "MPI_Init_thread");
     std::atexit(end);
   }

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "base/kept_signals.h"
 #include "gang/nccl/greeting.h"
 
 namespace gangway::nccl {
@@ -28,6 +29,7 @@ void find_both(void* library, const char* first, First& to_first, const char* se
 }
 
 Api load() {
+  const KeptSignals kept;
   void* const library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail(Code::not_supported, "engine \"nccl\": ", dlerror());
   Api api{};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -44,6 +45,15 @@ struct Group {
 
   std::optional<Error> error;
   std::map<Key, TransferPtr> active;
+  // Collectives that wait, in the order of the calls, for earlier ones that share their memory. To plan a call
+  // may copy some of it already, so they are planned when they start.
+  struct Held {
+    Key key;
+    Touched memory;
+    std::function<TransferPtr()> plan;
+  };
+  std::deque<Held> held;
+  bool is_starting_held = false;
   struct Early {
     Note note;
     std::string payload;

@@ -27,6 +27,16 @@ constexpr int64_t kProgressLookMs = 5;
 constexpr int64_t kDialMs = 20;      // how often connections that are being made are looked after
 constexpr size_t kBudget = 1 << 20;  // bytes moved on one connection before the others have their turn
 
+// Returns a lock, which does not own the mutex if it was not to be had until the deadline.
+std::unique_lock<std::mutex> locked_by(std::mutex& mutex, Deadline deadline) {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  while (!lock.owns_lock() && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (lock.try_lock()) break;
+  }
+  return lock;
+}
+
 }  // namespace
 
 // The networks of this process. Their threads outlive the gangs a little, so they are ended as the process
@@ -61,25 +71,30 @@ class Networks {
     pthread_atfork(
         [] {
           instance().mutex_.lock();
-          for (auto& [network, thread] : instance().running_) network->lock_for_fork();
+          for (Running& one : instance().running_) one.network->lock_for_fork();
         },
         [] { instance().unlock_after_fork(); },
         [] {
-          for (auto& [network, thread] : instance().running_) network->close_in_child();
+          for (Running& one : instance().running_) one.network->close_in_child();
           instance().unlock_after_fork();
         });
   }
+  // A program may call exit() in a signal handler, and so in the middle of a call. What that call has locked stays
+  // locked: such networks are left as they are, and the peers see the process end.
   void end() noexcept {
     const bool has_threads = getpid() == process_;  // a forked child has none
-    if (has_threads)
-      for (auto& [network, thread] : running_) network->end_now();
-    for (auto& [network, thread] : running_) has_threads ? thread.join() : thread.detach();
-    std::list<Running> ended;  // released without the mutex
-    const std::lock_guard lock(mutex_);
-    ended.swap(running_);
+    const Deadline patience = Deadline::after_ms(kExitMs);
+    std::list<Running> ended;
+    {
+      const auto lock = locked_by(mutex_, patience);
+      if (!lock.owns_lock()) return;
+      ended.swap(running_);
+    }
+    for (Running& one : ended) one.ends = has_threads && one.network->end_now(patience);
+    for (Running& one : ended) one.ends ? one.thread.join() : one.thread.detach();
   }
   void unlock_after_fork() {
-    for (auto& [network, thread] : running_) network->unlock_after_fork();
+    for (Running& one : running_) one.network->unlock_after_fork();
     mutex_.unlock();
   }
   void reap() {
@@ -94,8 +109,9 @@ class Networks {
   }
 
   struct Running {
-    std::shared_ptr<Network> network;
+    std::shared_ptr<Network> network;  // the thread has a pointer, too
     std::thread thread;
+    bool ends = false;
   };
 
   const pid_t process_ = getpid();
@@ -352,10 +368,11 @@ void Network::leave() noexcept {
 }
 
 // The process ends. Peers of a gang that was not shut down notice that this rank has died.
-void Network::end_now() noexcept {
+bool Network::end_now(Deadline patience) noexcept {
   bool says_goodbye = false;
   {
-    const Lock lock(mutex_);
+    const auto lock = locked_by(mutex_, patience);
+    if (!lock.owns_lock()) return false;
     says_goodbye = is_shut_down_ && !is_leaving_;
     if (!says_goodbye) linger_ = Deadline::after_ms(is_leaving_ ? linger_.left_ms(kExitMs) : 0);
     is_leaving_ = is_leaving_ || !says_goodbye;
@@ -366,6 +383,7 @@ void Network::end_now() noexcept {
     linger_ = Deadline::after_ms(kExitMs);
   }
   wake();
+  return true;
 }
 
 bool Network::has_ended() {

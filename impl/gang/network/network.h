@@ -55,6 +55,10 @@ class Network {
   bool is_gone(const Group& group, int rank);  // the process of this rank has died or left
 
   // --- calls ---
+  // Returns whether earlier calls share the memory of this one, so that it has to be held.
+  bool must_wait(const Group& group, const Key& key, const Touched& memory);
+  // Begins the call as soon as they have ended.
+  void hold(const std::shared_ptr<Group>& group, Group::Held call);
   // Sends the notes of a call. Throws the gang's error if it is broken.
   void begin(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
   // Returns a call whose last arithmetic may run, or null. The caller runs it and calls computed().
@@ -88,7 +92,7 @@ class Network {
   void open_connections(bool has_come);  // something, for those that are being made
   void beat();
   void leave() noexcept;
-  void end_now() noexcept;
+  bool end_now(Deadline patience) noexcept;  // false: the exiting thread may itself hold the mutex
   bool has_ended();
   void wake() noexcept;
   // Around a fork. Between them no thread changes the connections, so the child can close them all.
@@ -97,6 +101,9 @@ class Network {
   void close_in_child() noexcept;
 
   // network_calls.cpp
+  static bool is_held(const Group& group, const Key& key, const Touched& memory);
+  void start(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
+  void start_held(const std::shared_ptr<Group>& group);
   void send_note(const std::shared_ptr<Group>& group, const TransferPtr& transfer, int peer);
   void on_note(Link& link, const ControlFrame& frame);
   void take_note(const std::shared_ptr<Group>& group, int from, const Note& note, const std::string& payload);

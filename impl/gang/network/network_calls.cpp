@@ -15,6 +15,56 @@ constexpr size_t kSentByCaller = 256 << 10;  // the most bytes that a caller's t
 void Network::begin(const std::shared_ptr<Group>& group, const TransferPtr& transfer) {
   const Lock lock(mutex_);
   if (group->error) throw *group->error;
+  start(group, transfer);
+}
+
+bool Network::must_wait(const Group& group, const Key& key, const Touched& memory) {
+  const Lock lock(mutex_);
+  return is_held(group, key, memory);
+}
+
+void Network::hold(const std::shared_ptr<Group>& group, Group::Held call) {
+  const Lock lock(mutex_);
+  if (group->error) throw *group->error;
+  group->held.push_back(std::move(call));
+  start_held(group);  // the calls before may have ended meanwhile
+  if (group->error) throw *group->error;
+}
+
+// Returns whether an earlier collective of the channel has to end before this one.
+bool Network::is_held(const Group& group, const Key& key, const Touched& memory) {
+  const auto comes_first = [&](const Key& other, const Touched& touched) {
+    return other.channel == key.channel && other.sequence < key.sequence && is_order_seen(touched, memory);
+  };
+  for (auto it = group.active.lower_bound({key.channel, Lane::collective, -1, 0});
+       it != group.active.end() && it->first < key; ++it)
+    if (comes_first(it->first, it->second->memory)) return true;
+  return std::any_of(group.held.begin(), group.held.end(),
+                     [&](const Group::Held& other) { return comes_first(other.key, other.memory); });
+}
+
+// Starts the collectives that nothing holds back any more. One that ends at once may free the next, which is
+// the loop's to start and not the recursion's, since a chain may be long.
+void Network::start_held(const std::shared_ptr<Group>& group) {
+  if (std::exchange(group->is_starting_held, true)) return;
+  for (;;) {
+    const auto free = std::find_if(group->held.begin(), group->held.end(), [&](const Group::Held& one) {
+      return !is_held(*group, one.key, one.memory);
+    });
+    if (group->error || free == group->held.end()) break;
+    const Group::Held next = std::move(*free);
+    group->held.erase(free);
+    try {
+      start(group, next.plan());
+    } catch (const std::bad_alloc&) {
+      stop(*group, Error(Code::out_of_memory, "no memory"), /*tells=*/true);
+    } catch (const Error&) {  // the gang is broken, and says so to all who wait
+    }
+  }
+  group->is_starting_held = false;
+}
+
+void Network::start(const std::shared_ptr<Group>& group, const TransferPtr& transfer) {
   for (const int peer : transfer->peers)
     if (group->gone[static_cast<size_t>(peer)] && group->early.count({transfer->key, peer}) == 0) {
       stop(*group, group->lost(transfer->op_name, left_words(*group, peer), peer), /*tells=*/true);
@@ -190,6 +240,7 @@ void Network::settle(const std::shared_ptr<Group>& group, const TransferPtr& t) 
   const TransferPtr kept = t;
   group->active.erase(kept->key);
   std::exchange(kept->ended, nullptr)();
+  if (!group->held.empty()) start_held(group);
   changed();
 }
 
@@ -236,7 +287,10 @@ std::optional<Note> Network::waiting_note(const Group& group, const Key& key) {
 
 Awaited Network::awaited(const Group& group, const Key& key) {
   const Lock lock(mutex_);
-  const auto found = group.active.find(key);
+  auto found = group.active.find(key);
+  const bool waits_for_memory = std::any_of(group.held.begin(), group.held.end(),
+                                            [&](const Group::Held& one) { return one.key == key; });
+  if (waits_for_memory) found = group.active.lower_bound({key.channel, Lane::collective, -1, 0});
   if (found == group.active.end()) return {"run: it did not end"};
   const Transfer& t = *found->second;
   std::string late, slow;

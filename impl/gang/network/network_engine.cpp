@@ -167,28 +167,43 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
  private:
   void begin(Channel channel, const Collective& c, Call& call) {
     const int rank = options().rank, size = options().size;
-    const TransferPtr t = plan_transfer(c, rank, group->topology);
-    t->key.channel = channel;
-    t->key.lane = c.op == CollectiveOp::send   ? Lane::from_me
-                  : c.op == CollectiveOp::recv ? Lane::to_me
-                                               : Lane::collective;
-    t->key.peer = is_pair(c) ? c.peer : -1;
+    Key key{channel,
+            c.op == CollectiveOp::send   ? Lane::from_me
+            : c.op == CollectiveOp::recv ? Lane::to_me
+                                         : Lane::collective,
+            is_pair(c) ? c.peer : -1};
     {
       const std::lock_guard lock(sequence_mutex_);
-      t->key.sequence = sequences_[{channel, t->key.lane, t->key.peer}]++;
+      key.sequence = sequences_[{channel, key.lane, key.peer}]++;
     }
-    t->note.sequence = t->key.sequence;
-    t->note.channel = static_cast<uint8_t>(channel);
-    t->note.lane = static_cast<uint8_t>(t->key.lane);
     const uint64_t number =
         log->begin(channel, c, std::max(in_count(c, rank, size), out_count(c, rank, size)),
                    received_bytes(c, rank, size));
-    t->ended = [open = call.open, log = log, number] {
+    const auto ended = [open = call.open, log = log, number] {
       log->end(number, "done");
       --open->records;
     };
-    call.keys.push_back(t->key);
-    network->begin(group, t);
+    call.keys.push_back(key);
+    const Touched memory = touched(c, rank, size);
+    const auto plan = [key, memory, ended, &of = *group](const Collective& record) {
+      const TransferPtr t = plan_transfer(record, of.options.rank, of.topology);
+      t->key = key;
+      t->memory = memory;
+      t->note.sequence = key.sequence;
+      t->note.channel = static_cast<uint8_t>(key.channel);
+      t->note.lane = static_cast<uint8_t>(key.lane);
+      t->ended = ended;
+      return t;
+    };
+    if (!network->must_wait(*group, key, memory)) return network->begin(group, plan(c));
+    std::vector<size_t> counts;
+    if (c.counts != nullptr)
+      counts.assign(c.counts, c.counts + (c.op == CollectiveOp::all_to_all ? 2 * size : size));
+    network->hold(group, {key, memory, [plan, c, counts = std::move(counts)] {
+                            Collective own = c;
+                            if (c.counts != nullptr) own.counts = counts.data();
+                            return plan(own);
+                          }});
   }
 
   // Of a broken gang: on return no thread reads or writes the memory of its calls any more.

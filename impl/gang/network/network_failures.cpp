@@ -188,6 +188,7 @@ void Network::stop(Group& group, const Error& error, bool tells) noexcept {
     t->ended = nullptr;
     for (Link& link : links_) link.forget(*t);
   }
+  group.held.clear();
   group.early.clear();
   group.to_compute.clear();
   changed();

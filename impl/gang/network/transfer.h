@@ -80,6 +80,7 @@ class Transfer {
   Key key;
   Note note;  // without sends and takes, which differ by peer
   const char* op_name = "";
+  Touched memory;  // of a collective
 
   std::vector<int> peers;       // ranks that owe a note and get one
   std::vector<bool> noted;      // by rank of the gang

@@ -44,10 +44,30 @@ class Call final : public Work {
 
   const char* what() const { return records.size() == 1 ? name(records[0].op) : "run"; }
 
+  // Notes what memory the records touch, for a data engine that does not keep the order of those that depend on
+  // each other. They are started in runs, pairs with the first one, since the other rank may have them in any.
+  void note_memory(int rank, int size) {
+    std::stable_partition(records.begin(), records.end(), is_pair);
+    for (const Collective& c : records) memory_.push_back(touched(c, rank, size));
+  }
+  // Returns the end of the longest run of records, from `first` on, of which none depends on another one.
+  size_t end_of_run(size_t first) const {
+    size_t end = first;
+    while (end < memory_.size() && !is_order_seen_by(first, end, memory_[end])) ++end;
+    return memory_.empty() ? records.size() : end;
+  }
+  bool is_all_started() const { return started == records.size(); }
+  bool depends_on(const Call& earlier) const {
+    return std::any_of(memory_.begin(), memory_.end(), [&](const Touched& own) {
+      return earlier.is_order_seen_by(0, earlier.memory_.size(), own);
+    });
+  }
+
   Announcement notes;
   const Channel channel;
   std::vector<Collective> records;
   Stream& stream;
+  std::atomic<size_t> started = 0;  // records that the data engine has got
   WorkPtr notes_work, data;
   std::atomic<bool> checked = false;  // the notes agree
   uint64_t number = 0;                // in the log
@@ -70,8 +90,15 @@ class Call final : public Work {
     }
   }
 
+  // Whether one of the records in [first, end) must have run before what touches this memory.
+  bool is_order_seen_by(size_t first, size_t end, const Touched& other) const {
+    return std::any_of(memory_.data() + first, memory_.data() + end,
+                       [&](const Touched& one) { return is_order_seen(one, other); });
+  }
+
   const std::shared_ptr<Planes> planes_;
   std::vector<size_t> counts_;
+  std::vector<Touched> memory_;  // of each record, or none
 };
 
 }  // namespace gangway::dual

@@ -20,7 +20,11 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
  public:
   Planes(std::shared_ptr<Engine> data, std::shared_ptr<Engine> control, std::shared_ptr<Rank> owner,
          const EngineOptions& options)
-      : data(std::move(data)), control(std::move(control)), owner(std::move(owner)), options(options) {}
+      : data(std::move(data)),
+        control(std::move(control)),
+        owner(std::move(owner)),
+        options(options),
+        runs_in_order(this->data->facts().runs_in_order) {}
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) {
     throw_if_broken();
@@ -30,6 +34,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     try {
       open(channel, span);
       call = std::make_shared<Call>(shared_from_this(), counter(channel), channel, span, stream, size, rank);
+      if (!runs_in_order) call->note_memory(rank, size);
       call->notes_work = control->run(channel, call->notes.records(), owner->host_stream());
       call->number = log_begin(channel, span);
       if (data->facts().aborts_in_flight) launch(*call);
@@ -48,8 +53,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
   // For a caller who blocks. If no call is outstanding, the call need not be queued.
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) {
     const bool pairs = std::any_of(span.begin(), span.end(), is_pair);
-    if (pairs || outstanding())
-      return run(channel, span, stream);  // the peer of a pair may be waiting for another call
+    // The peer of a pair may be waiting for another call, and records of one launch for each other.
+    if (pairs || outstanding() || (span.size() > 1 && !runs_in_order)) return run(channel, span, stream);
     throw_if_broken();
     try {
       open(channel, span);
@@ -66,6 +71,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       auto call = std::make_shared<Call>(shared_from_this(), unused_, channel, std::span<const Collective>(),
                                          stream, control->size(), control->rank());
       call->records.assign(span.begin(), span.end());
+      if (!runs_in_order) call->note_memory(control->rank(), control->size());
+      call->started = span.size();
       call->notes_work = finished_work();
       call->checked = true;
       call->number = number;
@@ -214,6 +221,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
   const std::shared_ptr<Engine> data, control;
   const std::shared_ptr<Rank> owner;
   const EngineOptions options;
+  const bool runs_in_order;  // what the data engine says
   CallLog log;
 
  private:
@@ -279,6 +287,10 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     }
     if (call.state == Call::launched && call.data->poll()) {
       if (const auto error = call.data->error()) throw *error;
+      if (!call.is_all_started()) {
+        if (call.data->poll_input()) launch(call);
+        return;
+      }
       log.end(call.number, "done");
       call.state = Call::output;
     }
@@ -287,13 +299,18 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
   }
 
   void launch(Call& call) {
-    call.data = data->run(call.channel, call.records, call.stream);
+    const std::span<const Collective> records = call.records;
+    const size_t first = call.started, end = call.end_of_run(first);
+    call.data = data->run(call.channel, records.subspan(first, end - first), call.stream);
+    call.started = end;
     call.state = Call::launched;
   }
 
-  static bool holds_back(const Call& earlier, const Call& later) {
-    return earlier.channel == later.channel && earlier.state == Call::announced &&
-           earlier.notes.precedes(later.notes);
+  bool holds_back(const Call& earlier, const Call& later) const {
+    if (earlier.channel != later.channel) return false;
+    if (earlier.state == Call::announced || !earlier.is_all_started())
+      return earlier.notes.precedes(later.notes);
+    return earlier.state != Call::over && later.depends_on(earlier);
   }
 
   // Returns the earliest call, up to this one, whose notes are still awaited. This call may have to run after
@@ -305,13 +322,25 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     return nullptr;
   }
 
+  // Returns the earliest call with which the data engine is busy and that holds this one back.
+  std::shared_ptr<Call> in_the_way(const Call& call) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& other : calls_) {
+      if (other.get() == &call) break;
+      if (other->state != Call::announced && holds_back(*other, call)) return other;
+    }
+    return nullptr;
+  }
+
   // Blocks in the control engine, which handles deadlines, interrupts and lost ranks.
   void wait_announced(Call& call, Deadline deadline) {
     while (!call.checked || call.state == Call::announced) {
       advance();
       throw_if_broken();
       const std::shared_ptr<Call> first = awaited(call);
-      if (first != nullptr) {
+      if (first == nullptr) {
+        if (const auto other = in_the_way(call)) wait_data(*other, Call::over, deadline);
+      } else {
         try {
           first->notes_work->wait(deadline);
         } catch (const Error& error) {

@@ -1,6 +1,7 @@
 #include "gang/planes/lowering.h"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <type_traits>
 
@@ -148,6 +149,43 @@ class Plan {
   Remainder rest_;
 };
 
+// The calls of one channel that may not have ended, and what they touch. The engine below keeps the order of its
+// own collectives, but neither that of the copies that a lowered call begins with, nor that of the arithmetic
+// with which it ends.
+class InFlight {
+ public:
+  // Orders `stream` after the earlier calls that the records depend on. A native record needs that only after
+  // lowered calls.
+  void order(std::span<const Touched> memory, bool is_native, Stream& stream) const {
+    for (const Entry& entry : entries_) {
+      if (is_native && entry.native != nullptr) continue;
+      const bool waits = std::any_of(memory.begin(), memory.end(),
+                                     [&](const Touched& own) { return is_order_seen(entry.memory, own); });
+      const WorkPtr work = waits ? entry.work() : nullptr;
+      if (work != nullptr) work->order_input(stream);
+    }
+  }
+  // Notes a call that begins. A lowered work holds its temporaries, so it is not kept from here.
+  void add(std::span<const Touched> memory, const WorkPtr& work, bool is_native) {
+    if (entries_.size() >= kMost)
+      std::erase_if(entries_, [](const Entry& one) {
+        const WorkPtr begun = one.work();
+        return begun == nullptr || begun->poll_input();
+      });
+    for (const Touched& one : memory) entries_.push_back({one, is_native ? work : nullptr, work});
+  }
+
+ private:
+  static constexpr size_t kMost = 16;  // entries, before those that have ended are looked for
+  struct Entry {
+    Touched memory;
+    WorkPtr native;
+    std::weak_ptr<Work> begun;
+    WorkPtr work() const { return begun.lock(); }
+  };
+  std::vector<Entry> entries_;
+};
+
 class LoweredEngine final : public Engine {
  public:
   LoweredEngine(std::shared_ptr<Engine> engine, std::shared_ptr<Rank> owner)
@@ -174,28 +212,20 @@ class LoweredEngine final : public Engine {
 
   void open(Channel channel) override { engine_->open(channel); }
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
-    if (is_native(span)) return engine_->run(channel, span, stream);
-    try {
-      Plan plan(*engine_, below_, owner_->device(), stream);
-      for (const Collective& c : span) plan.add(c);
-      std::vector<WorkPtr> works;
-      const std::span<const Collective> native = plan.native();
-      if (below_.takes_batches) {
-        if (!native.empty()) works.push_back(engine_->run(channel, native, stream));
-      } else {
-        for (const Collective& c : native) works.push_back(engine_->run(channel, {&c, 1}, stream));
-      }
-      return make_lowered_work(owner_, std::move(works), plan.take_remainder(), side());
-    } catch (const std::bad_alloc&) {  // breaks the engine, because peers may wait for this rank's part
-      engine_->abort(Error(Code::out_of_memory, "no memory"));
-      throw;
-    } catch (const Error& error) {
-      engine_->abort(error);
-      throw;
-    }
+    const bool native = is_native(span);
+    if (!below_.runs_in_order)  // the dual engine starts calls that depend on each other one after another
+      return native ? engine_->run(channel, span, stream) : run_lowered(channel, span, stream);
+    InFlight& before = in_flight_[static_cast<size_t>(channel)];
+    std::vector<Touched> memory;
+    for (const Collective& c : span) memory.push_back(touched(c, rank(), size()));
+    before.order(memory, native, stream);
+    WorkPtr work = native ? engine_->run(channel, span, stream) : run_lowered(channel, span, stream);
+    before.add(memory, work, native);
+    return work;
   }
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) override {
-    return is_native(span) ? engine_->run_now(channel, span, stream) : run(channel, span, stream);
+    return is_native(span) && !below_.runs_in_order ? engine_->run_now(channel, span, stream)
+                                                    : run(channel, span, stream);
   }
 
   std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
@@ -215,6 +245,26 @@ class LoweredEngine final : public Engine {
   std::vector<FlightEntry> flight_record() const override { return engine_->flight_record(); }
 
  private:
+  WorkPtr run_lowered(Channel channel, std::span<const Collective> span, Stream& stream) {
+    try {
+      Plan plan(*engine_, below_, owner_->device(), stream);
+      for (const Collective& c : span) plan.add(c);
+      std::vector<WorkPtr> works;
+      const std::span<const Collective> native = plan.native();
+      if (below_.takes_batches) {
+        if (!native.empty()) works.push_back(engine_->run(channel, native, stream));
+      } else {
+        for (const Collective& c : native) works.push_back(engine_->run(channel, {&c, 1}, stream));
+      }
+      return make_lowered_work(owner_, std::move(works), plan.take_remainder(), side());
+    } catch (const std::bad_alloc&) {  // breaks the engine, because peers may wait for this rank's part
+      engine_->abort(Error(Code::out_of_memory, "no memory"));
+      throw;
+    } catch (const Error& error) {
+      engine_->abort(error);
+      throw;
+    }
+  }
   bool is_native(std::span<const Collective> span) const {
     if (span.size() > 1 && !below_.takes_batches) return false;
     return std::none_of(span.begin(), span.end(),
@@ -233,6 +283,7 @@ class LoweredEngine final : public Engine {
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<Rank> owner_;
   const EngineFacts below_;
+  std::array<InFlight, kChannels> in_flight_;
   std::mutex mutex_;  // guards side_: calls of two channels may come at once
   std::shared_ptr<Stream> side_;
 };

@@ -14,6 +14,7 @@
 #include "gang/gang_matrix.h"
 #include "gang/mpi/survivor.h"
 #include "gang/sum_of.h"
+#include "gang/works_in_flight.h"
 
 namespace gangway::test {
 namespace {
@@ -42,6 +43,12 @@ void check_matrix() {
   expect(root->shared_memory() == nullptr, "no shared memory");
   small_matrix(*root);
   several_chunks(*root);
+  root->shutdown(60'000);
+}
+
+void check_in_flight() {
+  const GangPtr root = make_root();
+  dependent_works(*root);
   root->shutdown(60'000);
 }
 
@@ -123,9 +130,10 @@ void check_kept() {
 }
 
 int run(const std::string& what) {
-  const std::map<std::string, void (*)()> checks = {{"matrix", check_matrix},   {"children", check_children},
-                                                    {"kept", check_kept},       {"mismatch", check_mismatch},
-                                                    {"timeout", check_timeout}, {"kill", check_kill}};
+  const std::map<std::string, void (*)()> checks = {
+      {"matrix", check_matrix}, {"in_flight", check_in_flight}, {"children", check_children},
+      {"kept", check_kept},     {"mismatch", check_mismatch},   {"timeout", check_timeout},
+      {"kill", check_kill}};
   alarm(300);  // no rank outlives a broken test for long
   try {
     checks.at(what)();

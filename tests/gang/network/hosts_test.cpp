@@ -102,6 +102,13 @@ TEST_F(HostsMatrix, EveryOperationOfTwoUnevenHostsEqualsTheSerialFold) {
   expect_all_well();
 }
 
+TEST_F(Hosts, WorksThatShareMemoryRunInTheOrderOfTheCalls) {
+  for (const std::vector<int>& hosts : {std::vector{1, 2}, std::vector{1, 1, 2, 2}}) {
+    start(hosts, "in_flight");
+    expect_all_well();
+  }
+}
+
 TEST_F(Hosts, ReductionsHaveTheBitsOfOneHostWhereverTheRanksAre) {
   const std::string one_host = bits({1, 1, 1, 1}, "host");
   EXPECT_EQ(bits({1, 1, 2, 2}, "network"), one_host);

@@ -24,6 +24,7 @@
 #include "gang/gang_matrix.h"
 #include "gang/network/mismatches.h"
 #include "gang/sum_of.h"
+#include "gang/works_in_flight.h"
 
 namespace gangway::test {
 namespace {
@@ -208,6 +209,8 @@ void run(const std::string& what) {
     matrix(*gang);
   else if (what == "small")
     small_matrix(*gang);
+  else if (what == "in_flight")
+    dependent_works(*gang);
   else if (what == "long")
     several_chunks(*gang);
   else if (what == "mismatch")

@@ -14,6 +14,7 @@
 #include "gang/rendezvous/resolve.h"
 #include "gang/sum_of.h"
 #include "gang/thread_ranks.h"
+#include "gang/works_in_flight.h"
 
 namespace gangway::test {
 namespace {
@@ -74,6 +75,10 @@ class NetworkMatrix : public testing::TestWithParam<int> {};
 TEST_P(NetworkMatrix, EveryOperationEqualsTheSerialFold) { run_processes(GetParam(), matrix); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, NetworkMatrix, testing::Values(2, 3));
+
+TEST(Network, WorksThatShareMemoryRunInTheOrderOfTheCalls) {
+  run_processes(3, [](Gang& root) { dependent_works(root); });
+}
 
 TEST(Network, LongCallsAreRightOverSeveralChunks) { run_processes(3, several_chunks); }
 
@@ -324,6 +329,28 @@ TEST(Network, ARankThatDiesInALongCallEndsIt) {
   EXPECT_EQ(code_of(ranks.report(0)), Code::peer_lost) << ranks.report(0).text;
 }
 
+// The interrupted call may hold what the end of the process would wait for.
+TEST(Network, ARankThatExitsInASignalHandlerInACallIsLostToItsPeer) {
+  for (int round = 0; round < 4; ++round) {
+    Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+      const GangPtr root = make_gang(rank, 2, store);
+      signal(SIGUSR1, [](int) { exit(0); });
+      report_failure(report, *root, [&] {
+        for (;;) {
+          sum(*root, 1);
+          ++report.stage;
+        }
+      });
+    });
+    ranks.wait_for_stage(0, 100 + round);
+    const int64_t at = now_ns();
+    ranks.kill(1, SIGUSR1);
+    EXPECT_TRUE(ranks.ended_well(0)) << ranks.report(0).text;
+    EXPECT_EQ(code_of(ranks.report(0)), Code::peer_lost) << ranks.report(0).text;
+    EXPECT_LT(ranks.report(0).at_ns - at, 5'000'000'000);
+  }
+}
+
 TEST(Network, DifferentCallsAreAMismatchOnEveryRank) {
   Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
     const GangPtr root = make_gang(rank, 2, store);
@@ -361,6 +388,26 @@ TEST(Network, AMissingRankIsNamedAtTheDeadline) {
                                std::string::npos;
   }
   EXPECT_TRUE(is_named) << ranks.report(0).text;
+}
+
+// The wait of a call that is held must name who is late for the one that holds it.
+TEST(Network, ACallThatWaitsForMemoryNamesTheRankThatIsLate) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    GangOptions options = network_options(rank, 2, store);
+    options.timeout_ms = 1000;
+    const GangPtr root = Gang::create(options);
+    if (rank == 1) {
+      while (!root->error()) usleep(10'000);
+      return;
+    }
+    std::vector<float> x(10, 1);
+    const WorkPtr first = root->run(Channel::user, sum_of(x)), second = root->run(Channel::user, sum_of(x));
+    report_failure(report, *root, [&] { second->wait(Deadline::never()); });
+  });
+  ranks.expect_all_well();
+  EXPECT_EQ(code_of(ranks.report(0)), Code::timeout);
+  EXPECT_NE(std::string(ranks.report(0).text).find("all_reduce #0: rank 1 did not come"), std::string::npos)
+      << ranks.report(0).text;
 }
 
 TEST(Network, AnAbortWakesThePeers) {

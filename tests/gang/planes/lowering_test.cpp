@@ -4,6 +4,7 @@
 #include "gang/planes/fewer_facts.h"
 #include "gang/planes/over_engines.h"
 #include "gang/registry.h"
+#include "gang/works_in_flight.h"
 
 namespace gangway::test {
 namespace {
@@ -22,6 +23,16 @@ TEST_P(Lowering, EverySubsetOfNativeRecordsGivesTheSerialFold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Subsets, Lowering, testing::Range(0, kSubsets));
+
+TEST(Lowering, WorksThatShareMemoryRunInTheOrderOfTheCalls) {
+  for (const int subset : {0, 30})  // nothing as it is, and all but counts
+    run_over_engines(
+        3,
+        [&](const std::shared_ptr<Rank>& rank, std::shared_ptr<Engine> below) {
+          return lowered(std::make_shared<FewerFacts>(std::move(below), facts_of(subset)), rank);
+        },
+        [](Gang& root) { dependent_works(root); });
+}
 
 TEST(Lowering, AnEngineThatTakesEverythingIsLeftAlone) {
   const auto rank = std::make_shared<Rank>(make_device("cpu"));

@@ -4,6 +4,7 @@
 #include <nvrtc.h>
 
 #include "base/error.h"
+#include "base/kept_signals.h"
 
 namespace gangway::cuda {
 namespace {
@@ -23,6 +24,7 @@ std::string cudnn_version_text(size_t version) {
 }
 
 CudnnApi load_cudnn(const char* file) {
+  const KeptSignals kept;
   void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail(Code::not_supported, "cuDNN: ", dlerror());
   CudnnApi api{};
