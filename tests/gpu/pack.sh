@@ -21,7 +21,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 pack=$work/gpu-first
 mkdir -p "$pack"/{bin,lib}
-find_built() { find "$build" -name "$1" -type f -not -path '*/CMakeFiles/*' | head -n 1; }
+# Not in all of the build: the bindings' tests make and remove folders there at the same time.
+find_built() { find "$build"/{impl,capi,tests} -path '*/bench/venv' -prune -o -name "$1" -type f -not -path '*/CMakeFiles/*' -print | head -n 1; }
 for name in "${programs[@]}" "${bench_programs[@]}"; do
   program=$(find_built "$name")
   if [ -n "$program" ]; then
