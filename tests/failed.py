@@ -49,7 +49,7 @@ def of_ctest(build):
     build = build.resolve()
     failed = {name: result for name, result in results.results(build).items() if result.failed}
     sanitized = inputs.Inputs(build).sanitized
-    for test in passes.entries(build, []) if failed else []:
+    for test in passes.noted_entries(build) if failed else []:
         result = failed.pop(test["name"], None)
         if result:
             google = not any(word.endswith(inputs.WRAPPERS) for word in test["command"])

@@ -44,7 +44,7 @@ def stored(key):
 def put(key, result):
     STORE.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=STORE, prefix=".new", delete=False) as file:
-        file.write("\n".join([f"{int(result.passed)} {result.failed} {result.skipped}", *result.lines]) + "\n")
+        file.write("\n".join([f"{result.passed} {result.failed} {result.skipped}", *result.lines]) + "\n")
     os.replace(file.name, STORE / key)
 
 
@@ -81,18 +81,24 @@ def key_of(read, test):
 
 
 def entries(build, arguments):
+    """ctest's entries. It empties its log of the last run when it shows them, so what comes after a run asks noted_entries."""
     shown = subprocess.check_output(["ctest", "--test-dir", build, "--show-only=json-v1", *arguments])
     return json.loads(shown)["tests"]
 
 
+def noted_entries(build):
+    return json.loads((build / "entries.json").read_text())
+
+
 def select(build, arguments):
-    """Notes the keys of the entries in keys.json, and the passes that are known in answered.json."""
+    """Notes the entries in entries.json, their keys in keys.json, and the passes that are known in answered.json."""
     use = "--all" not in arguments
     tests = entries(build, [word for word in arguments if word != "--all"])
     read = inputs.Inputs(build)
     keys = {test["name"]: key_of(read, test) for test in tests}
     known = {name: stored(key) for name, key in keys.items()} if use else {}
     known = {name: vars(result) for name, result in known.items() if result}
+    (build / "entries.json").write_text(json.dumps(tests))
     (build / "keys.json").write_text(json.dumps(keys, indent=1))
     (build / "answered.json").write_text(json.dumps(known))
     print(*(name for name in keys if name not in known), sep="\n")
@@ -117,7 +123,7 @@ def store(build):
     keys, ran = json.loads((build / "keys.json").read_text()), results.results(build)
     passed = [name for name in keys if keys[name] != "-" and name in ran and ran[name].passed and not ran[name].failed]
     read = inputs.Inputs(build)
-    now = {test["name"]: key_of(read, test) for test in entries(build, []) if test["name"] in passed}
+    now = {test["name"]: key_of(read, test) for test in noted_entries(build) if test["name"] in passed}
     for name in passed:
         if now.get(name) == keys[name]:
             put(keys[name], ran[name])

@@ -118,6 +118,25 @@ class Passes(unittest.TestCase):
             passes.forget_the_oldest()
         self.assertEqual([passes.stored(f"key{number}") for number in range(4)], [None, None, pass_, pass_])
 
+    def test_a_run_is_stored_told_and_counted_as_ctest_left_it(self):
+        clone = Clone(self.folder / "a")
+        rows = "".join(f'add_test({name} "{program}")\n' for name, program in
+                       (("one_test", clone.build / "tests/unit/one_test"), ("two_test", "/bin/false")))
+        clone.write("build/CTestTestfile.cmake", rows)
+        here = pathlib.Path(__file__).parent
+        environment = {**os.environ, "GANGWAY_PASSES": str(passes.STORE)}
+
+        def said(*words):
+            return subprocess.run(words, env=environment, capture_output=True, text=True).stdout
+
+        self.assertEqual(said("python3", here / "passes.py", "select", clone.build).split(), ["one_test", "two_test"])
+        said("ctest", "--test-dir", clone.build)
+        said("python3", here / "passes.py", "store", clone.build)
+        said("python3", here / "failed.py", "ctest", clone.build)
+        self.assertEqual(said("python3", here / "count_results.py", clone.build).split(), ["1", "1", "0", "0"])
+        self.assertIn("two_test\t", (self.folder / "failed.tsv").read_text())
+        self.assertEqual(said("python3", here / "passes.py", "select", clone.build).split(), ["two_test"])
+
     def test_failed_cases_run_again_alone(self):
         rows = [{"name": "ENVIRONMENT", "value": ["A=1", "GTEST_FILTER=-X"]}]
         test = {"name": "one_test", "command": ["/b/one_test"], "properties": rows}

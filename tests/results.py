@@ -72,5 +72,5 @@ def results(build):
         if good[name] and reasons[name]:
             found[name] = Result(skipped=1, lines=[f"skipped: {name}: {'; '.join(reasons[name])}"])
         else:
-            found[name] = Result(good[name], not good[name], lines=[] if good[name] else [f"failed: {name}"])
+            found[name] = Result(int(good[name]), int(not good[name]), lines=[] if good[name] else [f"failed: {name}"])
     return found
