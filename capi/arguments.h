@@ -16,6 +16,7 @@ namespace gangway::capi {
 template <typename T>
 T& required(T* pointer, const char* name) {
   if (pointer == nullptr) fail(Code::invalid_argument, name, " is null");
+  if constexpr (requires { pointer->thread_use(); }) EntryClaims::add(pointer->thread_use(), name);
   return *pointer;
 }
 

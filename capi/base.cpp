@@ -12,6 +12,7 @@ using namespace gangway;
 using namespace gangway::capi;
 
 static_assert(static_cast<int>(Code::internal) == GW_E_INTERNAL &&
+              static_cast<int>(Code::busy) == GW_E_BUSY &&
               static_cast<int>(Code::caller) == GW_E_CALLER);
 static_assert(static_cast<int>(Code::invalid_argument) == GW_E_INVALID_ARGUMENT);
 static_assert(static_cast<int>(Code::peer_lost) == GW_E_PEER_LOST &&
@@ -28,7 +29,7 @@ static_assert(static_cast<int>(DType::f8_e4m3) == GW_F8_E4M3 &&
               static_cast<int>(DType::f8_e5m2) == GW_F8_E5M2);
 
 const char* gw_status_name(gw_status status) {
-  if (status < 0 || status > GW_E_INTERNAL) return "UNKNOWN";
+  if (status < 0 || status > GW_E_BUSY) return "UNKNOWN";
   return name(static_cast<Code>(status));
 }
 

@@ -19,7 +19,7 @@ void check_callback(gw_status status, const char* callback, const std::string& o
                     const std::string& said) {
   if (status == GW_OK) return;
   const Code code =
-      status > 0 && status <= static_cast<int32_t>(Code::internal) ? static_cast<Code>(status) : Code::caller;
+      status > 0 && status <= static_cast<int32_t>(Code::busy) ? static_cast<Code>(status) : Code::caller;
   // A callback that set no text passes on the failure of a call that it made, whose text says more.
   const LastError& last = last_error();
   const std::string inner = !said.empty()                              ? ": " + said

@@ -10,6 +10,8 @@ using namespace gangway::capi;
 struct gw_checkpoints : Handle {
   gw_checkpoints(GangsPtr gangs, const CheckpointsOptions& options)
       : checkpoints(std::move(gangs), options) {}
+  const Use& thread_use() const { return use; }
+  const Use use = new_use();
   Checkpoints checkpoints;
   std::optional<RestoreReport> restored;
 };

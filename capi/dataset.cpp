@@ -71,6 +71,8 @@ data::DatasetOptions options_of(const gw_dataset_options* given) {
 
 struct gw_dataset : Handle {
   explicit gw_dataset(const data::DatasetOptions& options) : dataset(options) {}
+  const Use& thread_use() const { return use; }
+  const Use use = new_use();
   data::Dataset dataset;
   std::mutex mutex;  // protects the members below
   // The last two batches: the caller may use one while it takes the next.

@@ -44,7 +44,7 @@ namespace {
 
 Error with_call_name(const Error& error, const char* call) {
   const bool refusal = error.code() == Code::invalid_argument || error.code() == Code::not_supported ||
-                       error.code() == Code::invalid_state;
+                       error.code() == Code::invalid_state || error.code() == Code::busy;
   if (!refusal || error.message().find(": ") != std::string::npos) return error;
   Error result(error.code(), text(call, ": ", error.message()));
   result.gang = error.gang;

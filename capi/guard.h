@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/refusal.h"
+#include "claims.h"
 #include "device/device.h"
 
 namespace gangway::capi {
@@ -88,6 +89,7 @@ template <typename Body>
 gw_status guarded(Body&& body, const char* call = __builtin_FUNCTION()) {
   clear_error();
   const CancellationDeferred deferred;
+  const EntryClaims claims;
   const EntryStream entry;
   try {
     check_fork();

@@ -12,6 +12,7 @@ using namespace gangway::capi;
 struct gw_metrics : gangway::capi::Handle {
   gw_metrics(const std::shared_ptr<Model>& m, MetricsOptions options)
       : model(m), metrics(m, std::move(options)) {}
+  const Use& thread_use() const { return model->thread_use(); }
   std::shared_ptr<Model> model;
   Metrics metrics;
 };

@@ -40,6 +40,8 @@ struct gw_module : gangway::capi::Handle {
   // another module already.
   gangway::ModulePtr part(const std::string& name);
 
+  const gangway::capi::Use& thread_use() const { return model ? model->thread_use() : use_; }
+
   gangway::ModulePtr module;              // null for a model that was made of shard groups
   std::weak_ptr<gangway::Module> inside;  // the module that this one is part of
   std::shared_ptr<gangway::Model> model;  // null until bind()
@@ -49,14 +51,20 @@ struct gw_module : gangway::capi::Handle {
   };
   std::unique_ptr<gw_gangs, Release> gangs;
   gangway::RecomputeOptions recompute;  // of a gw_recompute before bind()
+
+ private:
+  const gangway::capi::Use use_ = gangway::capi::new_use();  // of a description
 };
 
 struct gw_frame : gangway::capi::Handle {
   gw_frame(std::shared_ptr<gangway::Model> m, const gangway::ManualOptions& o) : frame(std::move(m), o) {}
+  const gangway::capi::Use& thread_use() const { return frame.model()->thread_use(); }
   gangway::ManualFrame frame;
 };
 
 struct gw_parameter : gangway::capi::Handle {
+  const gangway::capi::Use& thread_use() const { return model ? model->thread_use() : use; }
+  const gangway::capi::Use use = gangway::capi::new_use();
   std::shared_ptr<gangway::Model> model;  // null: the parameter of a model without memory
   std::string name, layout;
   gangway::ParameterPtr parameter;
@@ -75,6 +83,7 @@ struct gw_optimizer : gangway::capi::Handle {
         optimizer(std::move(o)),
         counted(model->inspect().count_optimizer(optimizer->state_bytes(),
                                                  optimizer->state_bytes(/*on_host=*/true))) {}
+  const gangway::capi::Use& thread_use() const { return model->thread_use(); }
   std::shared_ptr<gangway::Model> model;
   std::unique_ptr<gangway::Optimizer> optimizer;
   std::shared_ptr<const gangway::ModelInspector::OptimizerBytes> counted;

@@ -23,6 +23,8 @@ struct gw_pipeline : Handle {
       views[i] = inputs[i] ? view_of(inputs[i], shapes[i].data(), strides[i].data()) : gw_view{};
   }
 
+  const Use& thread_use() const { return use; }
+  const Use use = new_use();
   const GangPtr gang;
   ManualPipeline pipeline;
   Values inputs;  // of the last action; the arrays below hold their views

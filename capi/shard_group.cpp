@@ -11,6 +11,8 @@ using namespace gangway::capi;
 static_assert(static_cast<int>(Part::full_gradient) == GW_PART_FULL_GRADIENT);
 
 struct gw_shard_group : Handle {
+  const Use& thread_use() const { return use; }
+  const Use use = new_use();
   std::shared_ptr<ShardGroup> group;
   GangsPtr gangs;
   // Shape and strides of borrowed views. Each part of each parameter has its own, so that their views are

@@ -30,6 +30,7 @@ const char* name(Code code) noexcept {
     case Code::io: return "IO";
     case Code::corrupt: return "CORRUPT";
     case Code::internal: return "INTERNAL";
+    case Code::busy: return "BUSY";
   }
   return "UNKNOWN";
 }

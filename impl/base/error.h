@@ -36,6 +36,7 @@ enum class Code : int32_t {
   io = 14,
   corrupt = 15,
   internal = 16,
+  busy = 17,
 };
 
 const char* name(Code code) noexcept;  // Returns "INVALID_ARGUMENT" and the like.

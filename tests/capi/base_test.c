@@ -11,7 +11,7 @@ static void names_of_statuses_and_dtypes(void** state) {
   assert_string_equal(gw_status_name(GW_E_PEER_LOST), "PEER_LOST");
   assert_string_equal(gw_status_name(GW_E_INTERNAL), "INTERNAL");
   assert_string_equal(gw_status_name(-1), "UNKNOWN");
-  assert_string_equal(gw_status_name(GW_E_INTERNAL + 1), "UNKNOWN");
+  assert_string_equal(gw_status_name(GW_E_BUSY + 1), "UNKNOWN");
   static const struct {
     gw_dtype dtype;
     const char* name;

@@ -46,6 +46,7 @@ const GW_E_OUT_OF_MEMORY = Int32(13)
 const GW_E_IO = Int32(14)
 const GW_E_CORRUPT = Int32(15)
 const GW_E_INTERNAL = Int32(16)
+const GW_E_BUSY = Int32(17)
 
 const GW_DTYPE_INVALID = Int32(-1)
 const GW_DTYPE_NONE = Int32(0)

@@ -34,6 +34,7 @@ const OutOfMemory = GangwayError{:OUT_OF_MEMORY}
 const IOFailed = GangwayError{:IO}
 const Corrupt = GangwayError{:CORRUPT}
 const Internal = GangwayError{:INTERNAL}
+const Busy = GangwayError{:BUSY}
 
 status_symbol(code) = Symbol(unsafe_string(LibGangway.gw_status_name(code)))
 

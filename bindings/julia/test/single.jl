@@ -167,10 +167,11 @@ answered(::Ptr{Cvoid}, ::Ptr{LibGangway.gw_call}) = ANSWER[]
 
 fact("each status tells itself apart") do
     names = (:INVALID_ARGUMENT, :NOT_SUPPORTED, :INVALID_STATE, :GANG, :PEER_LOST, :TIMEOUT, :MISMATCH, :ABORTED,
-             :NOT_READY, :NOT_FOUND, :FORKED, :CALLER, :OUT_OF_MEMORY, :IO, :CORRUPT, :INTERNAL)
+             :NOT_READY, :NOT_FOUND, :FORKED, :CALLER, :OUT_OF_MEMORY, :IO, :CORRUPT, :INTERNAL, :BUSY)
     types = (Gangway.InvalidArgument, Gangway.NotSupported, Gangway.InvalidState, Gangway.GangFailed, Gangway.PeerLost,
              Gangway.Timeout, Gangway.Mismatch, Gangway.Aborted, Gangway.NotReady, Gangway.NotFound, Gangway.Forked,
-             Gangway.CallerFailed, Gangway.OutOfMemory, Gangway.IOFailed, Gangway.Corrupt, Gangway.Internal)
+             Gangway.CallerFailed, Gangway.OutOfMemory, Gangway.IOFailed, Gangway.Corrupt, Gangway.Internal,
+             Gangway.Busy)
     for (code, (name, T)) in enumerate(zip(names, types))
         e = Gangway.error_of(Int32(code), C_NULL)
         @test e isa T && e.status === name && e.code == code && e.rank == -1

@@ -21,7 +21,7 @@ from .enums import (
     Reduce, RopeScaling, SkipReason, StageSplit, Status, Strategy, Style,
 )
 from .errors import (
-    Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
+    Aborted, Busy, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
     InvalidState, Mismatch, NotFound, NotReady, NotSupported, OutOfMemory, PeerLost, Timeout,
 )
 from .gang import Gang, new_id
@@ -84,7 +84,7 @@ watch_signals()
 
 __all__ = [
     "Aborted", "Action", "ActionKind", "Activate", "Activation", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
-    "Block", "BlockNorms", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom",
+    "Block", "BlockNorms", "Broadcast", "Busy", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom",
     "CustomOptimizer", "DType", "DataBatch", "Dataset", "Decoder", "Dropout", "Embedding", "FeedForward", "FileFailed", "FileMissing",
     "FileStore", "Forked", "Fp8Scaling", "Frame", "GPT2", "Gang", "GangFailed", "Gangs", "GangwayError", "Gemma", "Gemma2", "Gemma3", "Init", "Internal",
     "InvalidArgument", "InvalidState", "LayerNorm", "Linear", "Llama", "Metrics", "MetricsRow", "Mismatch", "Mistral",

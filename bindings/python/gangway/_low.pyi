@@ -77,6 +77,7 @@ GW_E_OUT_OF_MEMORY: int
 GW_E_IO: int
 GW_E_CORRUPT: int
 GW_E_INTERNAL: int
+GW_E_BUSY: int
 GW_DTYPE_INVALID: int
 GW_DTYPE_NONE: int
 GW_I8: int

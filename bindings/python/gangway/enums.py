@@ -44,6 +44,7 @@ class Status(Open):
     IO = c.GW_E_IO
     CORRUPT = c.GW_E_CORRUPT
     INTERNAL = c.GW_E_INTERNAL
+    BUSY = c.GW_E_BUSY
 
 
 class DType(Open):

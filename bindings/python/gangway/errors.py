@@ -143,11 +143,18 @@ class Internal(GangwayError, RuntimeError):
     status = Status.INTERNAL
 
 
+class Busy(GangwayError, RuntimeError):
+    """Another thread is in a call on the same model, optimizer, dataset or the like. Nothing was done; take turns, for
+    example by a `threading.Lock`."""
+
+    status = Status.BUSY
+
+
 BY_STATUS: dict[int, type[GangwayError]] = {
     kind.status: kind
     for kind in (
         InvalidArgument, NotSupported, InvalidState, GangFailed, PeerLost, Timeout, Mismatch, Aborted, NotReady,
-        NotFound, Forked, CallerFailed, OutOfMemory, FileFailed, Corrupt, Internal,
+        NotFound, Forked, CallerFailed, OutOfMemory, FileFailed, Corrupt, Internal, Busy,
     )
 }
 

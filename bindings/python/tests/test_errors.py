@@ -279,3 +279,24 @@ def test_a_body_that_raises_aborts_its_gangs(gangs):
                 1 / 0
             gangs.root.barrier()
     assert "ZeroDivisionError" in repr(caught.value) or gangs.rank == 0
+
+
+def test_two_threads_on_one_model_get_the_same_numbers_or_are_busy():
+    model = gw.Llama(vocab=64, dim=32, layers=2, heads=4).parallelize(seed=1)
+    tokens = np.tile(np.arange(32), (8, 1))
+    alone, seen, together = gw.eval_step(model, tokens).loss, [], threading.Barrier(2)
+
+    def work():
+        together.wait()
+        for _ in range(40):
+            try:
+                seen.append(gw.eval_step(model, tokens).loss == alone)
+            except gw.Busy as busy:
+                seen.append("take turns" in busy.text)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 80 and all(seen)

@@ -11,8 +11,8 @@
  * On the same mesh a run that is restored takes the steps of the undisturbed run, bit by bit. Number of
  * ranks, strategy, tp, pp and dtypes may all differ: each rank reads the byte ranges of its own rows.
  *
- * All calls with a gw_checkpoints are collective over its gangs, but for those that say local; one thread at
- * a time. The writer's thread meets those of other ranks on a gang of its own. */
+ * All calls with a gw_checkpoints are collective over its gangs, but for those that say local. BUSY:
+ * another thread is in such a call. The writer's thread meets those of other ranks on a gang of its own. */
 #ifndef GANGWAY_CHECKPOINTS_H
 #define GANGWAY_CHECKPOINTS_H
 

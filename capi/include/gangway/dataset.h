@@ -93,14 +93,15 @@ typedef struct gw_data_batch {
 } gw_data_batch;
 GW_API void gw_data_batch_init(gw_data_batch *batch, size_t size);
 
-/* Local; one thread at a time for each dataset. Takes the next `global_batch` rows of the training, and gives
- * those of this rank's data coordinate (gw_gangs_data_shard); where the parts cannot be equal, the first ones
- * have one row more. Every rank calls it with the same global_batch. With null gangs they are the thread's
- * current ones, or else all rows are given. There is no end: a new epoch follows.
+/* Local. Takes the next `global_batch` rows of the training, and gives those of this rank's data
+ * coordinate (gw_gangs_data_shard); where the parts cannot be equal, the first ones have one row more.
+ * Every rank calls it with the same global_batch. With null gangs they are the thread's current ones, or
+ * else all rows are given. There is no end: a new epoch follows.
  *
- * If the call fails, no rows are taken. INVALID_ARGUMENT: global_batch is out of its range. CORRUPT: an id is
- * outside of the vocabulary. IO: a file cannot be read, or has changed since the dataset was made. TIMEOUT:
- * the rows did not come within GANGWAY_TIMEOUT_MS. */
+ * If the call fails, no rows are taken. BUSY: another thread is in a call on the dataset.
+ * INVALID_ARGUMENT: global_batch is out of its range. CORRUPT: an id is outside of the vocabulary. IO: a
+ * file cannot be read, or has changed since the dataset was made. TIMEOUT: the rows did not come within
+ * GANGWAY_TIMEOUT_MS. */
 GW_API gw_status gw_dataset_next(gw_dataset *dataset, const gw_gangs *gangs, int64_t global_batch,
                                  gw_data_batch *batch);
 

@@ -1,4 +1,4 @@
-/* Manual forward and backward, for loops of the caller's own. One thread at a time may use a model. */
+/* Manual forward and backward, for loops of the caller's own. module.h says which threads. */
 #ifndef GANGWAY_FRAME_H
 #define GANGWAY_FRAME_H
 

@@ -1,6 +1,9 @@
 /* Modules: what a model is made of, with Hugging Face's names and shapes. A module is a description until
- * gw_parallelize or gw_module_materialize gives it memory; its parameters are then filled shard by shard. One
- * thread at a time may use a model.
+ * gw_parallelize or gw_module_materialize gives it memory; its parameters are then filled shard by shard.
+ *
+ * One thread at a time may be in a call on a model, its parameters, frames, optimizers and metrics. What
+ * another thread calls meanwhile is refused with BUSY and does nothing; other ranks are not told of that. A
+ * callback may call the library on the thread on which it runs.
  *
  * `stream`, here and in all headers that compute with a model: null is the rank's own. Calls on a model may
  * use one stream after another; each comes after all that is on the stream of the call before. A stream that

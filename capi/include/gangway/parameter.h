@@ -1,6 +1,6 @@
 /* Parameters: how a program describes one (for custom modules and shard groups), and how it reads and sets
  * the values, gradients and optimizer state of a model. A view of a parameter shows what the rank's own
- * stream has made. One thread at a time may use a model. */
+ * stream has made. module.h says which threads. */
 #ifndef GANGWAY_PARAMETER_H
 #define GANGWAY_PARAMETER_H
 

@@ -87,10 +87,10 @@ typedef struct gw_pipeline_action {
   size_t input_count;
 } gw_pipeline_action;
 GW_API void gw_pipeline_action_init(gw_pipeline_action *action, size_t size);
-/* Collective over the gang, as part of a pass: each rank pulls and does its own actions. One thread at a
- * time. Waits until the inputs are here, and for GW_ACTION_END until all that was sent has arrived. The
- * inputs are ordered on `stream`. INVALID_STATE: gw_pipeline_done comes first. PEER_LOST, TIMEOUT: as in any
- * collective. */
+/* Collective over the gang, as part of a pass: each rank pulls and does its own actions. BUSY: another
+ * thread is in a call on the pipeline. Waits until the inputs are here, and for GW_ACTION_END until all
+ * that was sent has arrived. The inputs are ordered on `stream`. INVALID_STATE: gw_pipeline_done comes
+ * first. PEER_LOST, TIMEOUT: as in any collective. */
 GW_API gw_status gw_pipeline_next(gw_pipeline *pipeline, void *stream, gw_pipeline_action *action);
 /* Local. Gives input `index` of the last gw_pipeline_next as a tensor that keeps its memory, for DLPack or
  * for a backward later on. Nothing else is written there while the tensor or an export of it lives, also

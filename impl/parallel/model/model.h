@@ -11,6 +11,7 @@
 
 #include <string>
 
+#include "base/thread_use.h"
 #include "parallel/model/builder.h"
 #include "parallel/model/inspector.h"
 #include "parallel/model/runner.h"
@@ -47,6 +48,8 @@ class Model {
     std::string config;  // the text of its config.json
   };
   Origin& origin() { return origin_; }
+  // One thread at a time makes calls on the model. The C layer looks after that.
+  const std::shared_ptr<ThreadUse>& thread_use() const { return thread_use_; }
   // Returns the frame of the microbatch in flight with this index. Frames are reused.
   Frame& frame(size_t index);
 
@@ -56,6 +59,7 @@ class Model {
   ModelRunner runner_{parts_};
   ModelInspector inspector_{parts_, runner_};
   Origin origin_;
+  const std::shared_ptr<ThreadUse> thread_use_ = std::make_shared<ThreadUse>();
 };
 
 }  // namespace gangway

@@ -1603,10 +1603,10 @@ functions! {
     pipeline_action_init: pub fn gw_pipeline_action_init(action: *mut gw_pipeline_action, size: usize);
 }
 functions! {
-    #[doc = " Collective over the gang, as part of a pass: each rank pulls and does its own actions. One thread at a"]
-    #[doc = " time. Waits until the inputs are here, and for GW_ACTION_END until all that was sent has arrived. The"]
-    #[doc = " inputs are ordered on `stream`. INVALID_STATE: gw_pipeline_done comes first. PEER_LOST, TIMEOUT: as in any"]
-    #[doc = " collective."]
+    #[doc = " Collective over the gang, as part of a pass: each rank pulls and does its own actions. BUSY: another"]
+    #[doc = " thread is in a call on the pipeline. Waits until the inputs are here, and for GW_ACTION_END until all"]
+    #[doc = " that was sent has arrived. The inputs are ordered on `stream`. INVALID_STATE: gw_pipeline_done comes"]
+    #[doc = " first. PEER_LOST, TIMEOUT: as in any collective."]
     pipeline_next: pub fn gw_pipeline_next(
         pipeline: *mut gw_pipeline,
         stream: *mut ::std::os::raw::c_void,
@@ -2020,14 +2020,15 @@ functions! {
     data_batch_init: pub fn gw_data_batch_init(batch: *mut gw_data_batch, size: usize);
 }
 functions! {
-    #[doc = " Local; one thread at a time for each dataset. Takes the next `global_batch` rows of the training, and gives"]
-    #[doc = " those of this rank's data coordinate (gw_gangs_data_shard); where the parts cannot be equal, the first ones"]
-    #[doc = " have one row more. Every rank calls it with the same global_batch. With null gangs they are the thread's"]
-    #[doc = " current ones, or else all rows are given. There is no end: a new epoch follows."]
+    #[doc = " Local. Takes the next `global_batch` rows of the training, and gives those of this rank's data"]
+    #[doc = " coordinate (gw_gangs_data_shard); where the parts cannot be equal, the first ones have one row more."]
+    #[doc = " Every rank calls it with the same global_batch. With null gangs they are the thread's current ones, or"]
+    #[doc = " else all rows are given. There is no end: a new epoch follows."]
     #[doc = ""]
-    #[doc = " If the call fails, no rows are taken. INVALID_ARGUMENT: global_batch is out of its range. CORRUPT: an id is"]
-    #[doc = " outside of the vocabulary. IO: a file cannot be read, or has changed since the dataset was made. TIMEOUT:"]
-    #[doc = " the rows did not come within GANGWAY_TIMEOUT_MS."]
+    #[doc = " If the call fails, no rows are taken. BUSY: another thread is in a call on the dataset."]
+    #[doc = " INVALID_ARGUMENT: global_batch is out of its range. CORRUPT: an id is outside of the vocabulary. IO: a"]
+    #[doc = " file cannot be read, or has changed since the dataset was made. TIMEOUT: the rows did not come within"]
+    #[doc = " GANGWAY_TIMEOUT_MS."]
     dataset_next: pub fn gw_dataset_next(
         dataset: *mut gw_dataset,
         gangs: *const gw_gangs,

@@ -39,6 +39,8 @@ pub const GW_E_IO: gw_status_value = 14;
 pub const GW_E_CORRUPT: gw_status_value = 15;
 #[doc = " The library has a fault."]
 pub const GW_E_INTERNAL: gw_status_value = 16;
+#[doc = " Another thread is in a call on the object; nothing was done, here or elsewhere."]
+pub const GW_E_BUSY: gw_status_value = 17;
 pub type gw_status_value = ::std::os::raw::c_int;
 #[doc = " An extension record. None exists yet, so `next` is null everywhere."]
 #[repr(C)]
@@ -848,7 +850,8 @@ pub struct gw_gang_options {
     #[doc = " Default null: \"cpu\"."]
     pub device: *const ::std::os::raw::c_char,
     #[doc = " Default null: \"auto\". Others are \"self\", \"host\", \"network\" and \"mpi\". Under \"auto\", gangs over several"]
-    #[doc = " hosts have \"network\", unless MPI started the ranks, and gangs of device \"cuda\" have NCCL."]
+    #[doc = " hosts have \"network\", or \"mpi\" where MPI's launcher started the ranks and MASTER_ADDR is not set, and"]
+    #[doc = " gangs of device \"cuda\" have NCCL."]
     pub engine: *const ::std::os::raw::c_char,
     #[doc = " Names the gang in errors. Default null: \"gang\"."]
     pub name: *const ::std::os::raw::c_char,

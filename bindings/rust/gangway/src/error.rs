@@ -45,10 +45,12 @@ pub enum Code {
     Corrupt,
     /// A fault of the library.
     Internal,
+    /// Another thread is in a call on the object; nothing was done.
+    Busy,
     Unknown(i32),
 }
 
-const CODES: [(Code, sys::gw_status); 16] = [
+const CODES: [(Code, sys::gw_status); 17] = [
     (Code::InvalidArgument, sys::GW_E_INVALID_ARGUMENT),
     (Code::NotSupported, sys::GW_E_NOT_SUPPORTED),
     (Code::InvalidState, sys::GW_E_INVALID_STATE),
@@ -65,6 +67,7 @@ const CODES: [(Code, sys::gw_status); 16] = [
     (Code::Io, sys::GW_E_IO),
     (Code::Corrupt, sys::GW_E_CORRUPT),
     (Code::Internal, sys::GW_E_INTERNAL),
+    (Code::Busy, sys::GW_E_BUSY),
 ];
 
 impl Code {
