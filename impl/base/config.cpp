@@ -59,6 +59,7 @@ Config read_config() {
   c.module_folder = string_of("GANGWAY_MODULES", "");
   c.trace_folder = string_of("GANGWAY_TRACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
+  c.kernel_copies = integer("GANGWAY_KERNEL_COPIES", 1, 0, 1) != 0;
   c.cuda_graphs = integer("GANGWAY_CUDA_GRAPHS", 1, 0, 1) != 0;
   c.nccl_register = static_cast<uint64_t>(
       integer("GANGWAY_NCCL_REGISTER", static_cast<int64_t>(d.nccl_register), 0, INT64_MAX));
@@ -99,6 +100,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_MODULES", c.module_folder);
   line("GANGWAY_TRACE", c.trace_folder);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);
+  line("GANGWAY_KERNEL_COPIES", c.kernel_copies);
   line("GANGWAY_CUDA_GRAPHS", c.cuda_graphs);
   line("GANGWAY_NCCL_REGISTER", c.nccl_register);
   line("GANGWAY_NCCL_CTA_POLICY", c.nccl_cta_policy);

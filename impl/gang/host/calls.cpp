@@ -67,7 +67,7 @@ bool Calls::publish(Op& op) {
 bool Calls::meet(Op* op, Works& owner) {
   const bool published = publish(*op);
   note_start(*op);  // after the call was published, so that it costs no time while the peers arrive
-  if (!published || op->source == Source::direct || op->source == Source::staged) return false;
+  if (!published || is_read_in_place(op->source) || op->source == Source::staged) return false;
   team_.wake_announced();
   BoundedYield yields(owner);
   const bool crowded = team_.member().crowded();

@@ -15,7 +15,8 @@ bool step(Call& call) { return step_moves(call, piece_from); }
 
 }  // namespace
 
-const Algorithm kAllGather{.plan = plan, .step = step};
-const Algorithm kGather{.flow = Flow::to_root, .flow_of_inlined = Flow::to_root, .plan = plan, .step = step};
+const Algorithm kAllGather{.only_moves = true, .plan = plan, .step = step};
+const Algorithm kGather{
+    .flow = Flow::to_root, .flow_of_inlined = Flow::to_root, .only_moves = true, .plan = plan, .step = step};
 
 }  // namespace gangway::host

@@ -48,6 +48,7 @@ bool step(Call& call) { return step_moves(call, piece_from); }
 
 }  // namespace
 
-const Algorithm kAllToAll{.cut = Cut::by_reader, .publish = publish, .plan = plan, .step = step};
+const Algorithm kAllToAll{
+    .cut = Cut::by_reader, .only_moves = true, .publish = publish, .plan = plan, .step = step};
 
 }  // namespace gangway::host

@@ -12,7 +12,10 @@ bool step(Call& call) { return step_moves(call, piece_from); }
 
 }  // namespace
 
-const Algorithm kBroadcast{
-    .flow = Flow::from_root, .flow_of_inlined = Flow::from_root, .plan = plan, .step = step};
+const Algorithm kBroadcast{.flow = Flow::from_root,
+                           .flow_of_inlined = Flow::from_root,
+                           .only_moves = true,
+                           .plan = plan,
+                           .step = step};
 
 }  // namespace gangway::host

@@ -1,5 +1,6 @@
 #include "gang/host/algorithms/moves.h"
 
+#include "gang/host/call/own_memory.h"
 #include "gang/kernels/fold.h"
 
 namespace gangway::host {
@@ -18,13 +19,20 @@ void copy_round(const Call& call, size_t out_first, const unsigned char* from, s
   copy(static_cast<unsigned char*>(call.op.c.out) + out_first, from, bytes);
 }
 
-void move_from(Call& call, int peer, const Piece& from) {
+// Returns false if the peer's process has ended, so that its memory is gone.
+bool move_from(Call& call, int peer, const Piece& from) {
   const Op& op = call.op;
   const size_t first = op.drain.done * op.drain_chunk;
-  if (first >= from.bytes) return;
+  if (first >= from.bytes) return true;
   const size_t n = std::min(op.drain_chunk, from.bytes - first);
-  copy_round(call, from.out_first + first, source_of(call, peer, from.in_first), n);
+  const Slot& slot = call.slot(peer);
+  if (slot.source != Source::own)
+    copy_round(call, from.out_first + first, source_of(call, peer, from.in_first), n);
+  else if (!read_own(call, peer, slot.in + from.in_first + first,
+                     static_cast<unsigned char*>(op.c.out) + from.out_first + first, n))
+    return false;
   call.traffic.bytes_moved += n;
+  return true;
 }
 
 // A chunk is copied soon after it was staged, because it is still in the cache then.
@@ -67,7 +75,7 @@ bool step_moves(Call& call, PieceFrom piece_from) {
   move_own(call, piece_from(call, rank));
   for (int i = 1; i < size; ++i) {
     const int peer = (rank + i) % size;
-    if (needs(call, peer)) move_from(call, peer, piece_from(call, peer));
+    if (needs(call, peer) && !move_from(call, peer, piece_from(call, peer))) return false;
   }
   end_drain_round(call);
   return true;

@@ -9,7 +9,8 @@ const unsigned char* source_of(const Call& call, int peer, size_t in_first) {
   const Slot& slot = call.slot(peer);
   const size_t first = op.drain.done * op.drain_chunk;
   switch (slot.source) {
-    case Source::none: return nullptr;
+    case Source::none:
+    case Source::own: return nullptr;  // of another address space
     case Source::inlined: return slot.payload + in_first + first;
     case Source::small:
     case Source::direct: return call.team.arena().at(slot.in) + in_first + first;

@@ -18,6 +18,7 @@ bool step(Call& call) { return step_moves(call, piece_from); }
 const Algorithm kScatter{.flow = Flow::from_root,
                          .flow_of_inlined = Flow::from_root,
                          .cut = Cut::by_reader,
+                         .only_moves = true,
                          .plan = plan,
                          .step = step};
 

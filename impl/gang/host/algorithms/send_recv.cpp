@@ -3,7 +3,7 @@
 
 namespace gangway::host {
 
-const Algorithm kSend{.flow = Flow::to_peer, .flow_of_inlined = Flow::to_peer};
+const Algorithm kSend{.flow = Flow::to_peer, .flow_of_inlined = Flow::to_peer, .only_moves = true};
 const Algorithm kRecv{.flow = Flow::from_peer, .flow_of_inlined = Flow::from_peer};
 
 }  // namespace gangway::host

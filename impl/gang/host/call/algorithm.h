@@ -47,6 +47,8 @@ struct Algorithm {
   // The same for inputs that are copied with the flag. A rank that needs no input then waits for no peer.
   Flow flow_of_inlined = Flow::everyone;
   Cut cut = Cut::whole;  // applies to an input outside of the arena
+  bool only_moves =
+      false;  // readers copy the input and compute nothing with it, so that the kernel can copy it
   // Publishes what peers must know besides the address of the input. Null: nothing.
   void (*publish)(Call& call, Slot& slot) = nullptr;
   // Runs once, when all needed inputs have arrived. It chooses the path, and sets the rounds of drain and

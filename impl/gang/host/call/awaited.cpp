@@ -24,7 +24,7 @@ bool waits_for(const Team& team, const Op& op, int r, bool only_absent) {
   // The call waits for a free slot as long as r may still read that slot.
   if (!op.published) return (drained >> kRoundBits) + kSlots <= op.sequence;
   const bool needed = among(op.from, op, r);
-  const bool reads = (op.source == Source::direct || op.source == Source::staged) &&
+  const bool reads = (is_read_in_place(op.source) || op.source == Source::staged) &&
                      among(op.in_place_on_peers ? Peers::all : op.to, op, r);
   const bool come = slot_of(team, op, r).arrived.load(std::memory_order_acquire) > op.sequence;
   const bool awaited = needed || reads || !op.c.async_input;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "gang/host/call/own_memory.h"
 #include "gang/kernels/fold.h"
 
 namespace gangway::host {
@@ -24,6 +25,9 @@ void describe(Call& call, Slot& slot, int slots) {
     } else if (op.in_offset != 0) {
       op.source = Source::direct;
       slot.in = op.in_offset;
+    } else if (may_stay(call)) {
+      op.source = Source::own;
+      slot.in = reinterpret_cast<uint64_t>(op.c.in);
     } else {
       op.source = Source::staged;
     }

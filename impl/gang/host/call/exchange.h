@@ -19,6 +19,6 @@ bool step(Call& call);
 // Returns whether the peers that read this call's input, or write into its output, have ended the call.
 bool peers_done(Call& call);
 // Returns whether a peer uses this rank's memory while it is in the call.
-inline bool used_by_peers(const Op& op) { return op.source == Source::direct || op.in_place_on_peers; }
+inline bool used_by_peers(const Op& op) { return is_read_in_place(op.source) || op.in_place_on_peers; }
 
 }  // namespace gangway::host

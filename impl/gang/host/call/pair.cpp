@@ -1,6 +1,7 @@
 #include "gang/host/call/pair.h"
 
 #include "gang/host/call/describe.h"
+#include "gang/host/call/own_memory.h"
 #include "gang/host/call/reasons.h"
 #include "gang/host/call/staging.h"
 #include "gang/kernels/fold.h"
@@ -47,13 +48,15 @@ void plan_receive(const Call& call, const Slot& slot) {
   op.drain.all = std::max<uint64_t>(1, rounds_of(op.c.count * op.item, op.drain_chunk));
 }
 
-void receive_round(Call& call, const Slot& slot) {
+// Returns false if the sender's process has ended, so that its memory is gone.
+bool receive_round(Call& call, const Slot& slot) {
   const Op& op = call.op;
   const size_t first = op.drain.done * op.drain_chunk;
   const size_t n = std::min(op.drain_chunk, op.c.count * op.item - first);
   const unsigned char* from = nullptr;
   switch (slot.source) {
-    case Source::none: return;
+    case Source::none: return true;
+    case Source::own: break;
     case Source::inlined: from = slot.payload; break;
     case Source::small:
     case Source::direct: from = call.team.arena().at(slot.in) + first; break;
@@ -62,8 +65,14 @@ void receive_round(Call& call, const Slot& slot) {
              stage_at(slot.first_stage, op.drain.done);
       break;
   }
-  copy_bytes(static_cast<unsigned char*>(op.c.out) + first, from, n);
+  unsigned char* const to = static_cast<unsigned char*>(op.c.out) + first;
+  if (slot.source == Source::own) {
+    if (!read_own(call, op.c.peer, slot.in + first, to, n)) return false;
+  } else {
+    copy_bytes(to, from, n);
+  }
   call.traffic.bytes_moved += n;
+  return true;
 }
 
 bool step_receive(Call& call) {
@@ -78,7 +87,7 @@ bool step_receive(Call& call) {
     if (slot.source == Source::staged &&
         pair.filled.load(std::memory_order_acquire) < progress_of(op.sequence, op.drain.done + 1))
       return false;
-    receive_round(call, slot);
+    if (!receive_round(call, slot)) return false;
     if (++op.drain.done < op.drain.all) {
       call.team.announce(pair.drained, progress_of(op.sequence, op.drain.done));
       return true;

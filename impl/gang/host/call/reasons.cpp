@@ -120,7 +120,8 @@ void refuse_when_given_up(const Team& team, const Op& op) {
     const Slot& slot = op.lane->pair()
                            ? team.board().pair(op.channel, r, team.rank()).slots[op.sequence % kPairSlots]
                            : slot_of(team, op, r);
-    if (slot.source != Source::direct || team.board().member(r).given_up.load(std::memory_order_acquire) == 0)
+    if (!is_read_in_place(slot.source) ||
+        team.board().member(r).given_up.load(std::memory_order_acquire) == 0)
       continue;
     if (const auto why = why_broken(team, &op, "")) throw *why;
     if (team.board().has_left(r)) throw left_error(team, op, r);

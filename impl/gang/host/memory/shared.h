@@ -21,6 +21,9 @@ constexpr size_t kInline = 40;   // payloads up to here travel in the flag's own
 constexpr size_t kDirect = 512;  // peers read an input of at least this size in place, if it is in the arena
 constexpr size_t kSmall = 4096;  // payloads up to here are copied once, beside the flag
 constexpr size_t kChunk = 64 << 10;  // bytes of one staged chunk
+// Readers copy an input of at least so many bytes for each of them straight from its owner's own memory, if they can
+// (peer_reads.h). For a shorter one the system call costs more than it saves.
+constexpr size_t kKernelCopy = 16 << 10;
 // How many chunks a staging ring has, so how far a writer may be ahead of its slowest reader. The ring is so
 // large that a chunk leaves the private cache of the core that wrote it before that core writes it again:
 // peers read a chunk four times as fast from the cache that all cores share as from another core's private
@@ -60,6 +63,9 @@ struct alignas(kLine) RankSlot {
   std::atomic<int32_t> pid;
   std::atomic<uint32_t> has_met;  // 1 once this rank has seen all ranks arrive
   std::atomic<uint64_t> pid_space;
+  // A word in this rank's own memory, and whether this rank reads those of all others (peer_reads.h).
+  std::atomic<uint64_t> word_at, word;
+  std::atomic<uint32_t> reads_peers;
   std::atomic<int32_t> loss_cause, loss_value;
   std::atomic<int64_t> lost_at_ns;
   // Used if ranks are threads: when the last thread that acted for this rank ended. 0: a thread acts for it.
@@ -93,7 +99,10 @@ struct DomainHeader {
 };
 
 // How peers reach a rank's input.
-enum class Source : uint8_t { none, inlined, small, direct, staged };
+// Direct: it lies in the arena. Own: in the memory of its process. Staged: it goes through the arena, chunk by chunk.
+enum class Source : uint8_t { none, inlined, small, direct, own, staged };
+// Returns whether peers read the input itself, so that it is not free before they have.
+constexpr bool is_read_in_place(Source source) { return source == Source::direct || source == Source::own; }
 
 // One published call of one rank. A tiny call touches the first cache line only.
 struct alignas(kLine) Slot {
@@ -111,7 +120,7 @@ struct alignas(kLine) Slot {
   int32_t dtype;
   int32_t peer;
   uint64_t count;
-  uint64_t in;           // offset of the input (direct), or of its copy (small)
+  uint64_t in;           // offset of the input (direct) or of its copy (small); the input's address (own)
   uint64_t out;          // offset of the output if out_direct
   uint64_t table;        // all_to_all with counts per rank: offset of size + 1 offsets in elements
   uint64_t first_stage;  // index of the call's first chunk, and first folded result, in the rings

@@ -61,6 +61,7 @@ uint64_t pid_space() {
 Member::Member(std::shared_ptr<Arena> arena, int rank)
     : arena_(std::move(arena)),
       slice_(std::make_shared<Slice>(arena_, rank)),
+      peer_reads_(*arena_, rank),
       rank_(rank),
       id_(member_ids.fetch_add(1, std::memory_order_relaxed) + 1),
       host_(host_name()),
@@ -73,6 +74,7 @@ void Member::begin(const std::shared_ptr<Member>& self) {
   slot.pid_space.store(pid_space(), std::memory_order_relaxed);
   slot.uses_membarrier.store(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
                              std::memory_order_relaxed);
+  peer_reads_.publish();
   if (!arena_->threads()) watchdog_ = std::make_unique<Watchdog>(*this);
   slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
   wake_all();

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "gang/host/memory/arena.h"
+#include "gang/host/memory/peer_reads.h"
 
 namespace gangway::host {
 
@@ -40,6 +41,7 @@ class Member {
   Arena& arena() const { return *arena_; }
   const std::shared_ptr<Arena>& arena_ptr() const { return arena_; }
   const std::shared_ptr<Slice>& slice() const { return slice_; }
+  PeerReads& peer_reads() { return peer_reads_; }
   const std::string& host() const { return host_; }
   bool crowded() const { return crowded_; }  // there are more ranks than cores
   bool forked() const { return arena_->forked(); }
@@ -95,6 +97,7 @@ class Member {
 
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<Slice> slice_;
+  PeerReads peer_reads_;
   const int rank_;
   const uint64_t id_;
   std::string host_;
