@@ -161,8 +161,10 @@ std::shared_ptr<Gang> Gang::make(std::shared_ptr<Rank> rank, std::shared_ptr<Eng
 std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   check_fork();
   check_options(options);
-  const EngineRow& row = engine_row(options.engine);
-  const Environment place = find_place(options, row);
+  const Environment place = find_place(options, engine_row(options.engine));
+  const bool takes_mpi =
+      options.engine == "auto" && !options.store && options.id.empty() && meets_by_mpi(place);
+  const EngineRow& row = engine_row(takes_mpi ? "mpi" : options.engine);
   if (row.simulates_peers) return create_fake(place.rank, place.size, options, /*record=*/false);
   check_engine(row, options.engine, place.size);
   refuse_meta(options, place.size, "create");

@@ -27,7 +27,8 @@ typedef struct gw_gang_options {
   const gw_ext *next;
   const char *device; /* Default null: "cpu". */
   /* Default null: "auto". Others are "self", "host", "network" and "mpi". Under "auto", gangs over several
-   * hosts have "network", unless MPI started the ranks, and gangs of device "cuda" have NCCL. */
+   * hosts have "network", or "mpi" where MPI's launcher started the ranks and MASTER_ADDR is not set, and
+   * gangs of device "cuda" have NCCL. */
   const char *engine;
   const char *name;   /* Names the gang in errors. Default null: "gang". */
   int64_t timeout_ms; /* The deadline of every wait. Default 0: GANGWAY_TIMEOUT_MS, else 15 minutes. */

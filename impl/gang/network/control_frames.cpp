@@ -40,7 +40,7 @@ std::optional<ControlFrame> ControlReader::next() {
   uint32_t body = 0;
   uint64_t gang = 0;
   load_little(load_little(head + 4, body), gang);
-  if (kind < static_cast<uint8_t>(ControlKind::note) || kind > static_cast<uint8_t>(ControlKind::dial) ||
+  if (kind < static_cast<uint8_t>(ControlKind::note) || kind > static_cast<uint8_t>(ControlKind::ended) ||
       body > kControlBody || (head[1] | head[2] | head[3]) != 0)
     fail(Code::corrupt, "network: a frame of kind ", int{kind}, " with ", body, " bytes");
   const size_t whole = kControlHeadBytes + body + kTagBytes;

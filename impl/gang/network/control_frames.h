@@ -28,6 +28,7 @@ enum class ControlKind : uint8_t {
   closed = 4,   // the author has released the gang
   goodbye = 5,  // the author has released its last gang; the connection ends
   dial = 6,     // the author, the higher rank, has data: the lower one opens the data connection
+  ended = 7,    // the author's root gang was shut down in order, and it needs nothing more of this connection
 };
 
 constexpr size_t kControlHeadBytes = 16;

@@ -97,6 +97,7 @@ class Link {
   Deadline wire_mends = Deadline::never();
   std::string control_out;  // frames that the socket has not taken yet
   bool has_left = false;    // the peer has said goodbye
+  bool has_ended = false;   // the peer's root gang was shut down, too
   bool is_lost = false;     // the connections have ended
   bool is_shut = false;     // this side has sent its end
   int beats = 0;            // sent since the peer was last heard

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 
 namespace gangway::network {
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int64_t kLingerMs = 2000;  // how long a network that was left waits for its peers
 constexpr int64_t kExitMs = 1000;    // the same at the end of the process
+constexpr int64_t kKnowMs = 15'000;  // how long a rank waits to hear that the others have ended
 constexpr int64_t kBeatMs = 2500;
 constexpr int kMostBeats = 16;  // unanswered, so that they never fill a connection
 constexpr int64_t kProgressLookMs = 5;
@@ -148,7 +150,8 @@ void Network::run() noexcept {
   } catch (const std::exception& error) {
     log(LogLevel::error, text("the network's thread ended: ", error.what()));
     const Lock lock(mutex_);
-    for (Link& link : links_) lose(link, "cannot be reached: this rank's network has ended", /*is_own=*/true);
+    for (Link& link : links_)
+      lose(link, text("cannot be reached: this rank's network has ended: ", error.what()), /*is_own=*/true);
   }
   const Lock lock(mutex_);
   for (Link& link : links_) {
@@ -410,9 +413,25 @@ void Network::move_data(Link& link, bool reads) {
     });
 }
 
-void Network::mark_shut_down() noexcept {
-  const Lock lock(mutex_);
-  is_shut_down_ = true;
+void Network::end_in_order(Deadline deadline) {
+  const auto knows = [](const Link& link) { return link.has_ended || link.has_left || link.is_lost; };
+  {
+    const Lock lock(mutex_);
+    is_shut_down_ = true;
+    for (Link& link : links_)
+      if (!link.is_lost) post(link, {ControlKind::ended, 0, ""});
+  }
+  const Deadline patience = Deadline::after_ms(deadline.left_ms(kKnowMs));
+  for (;;) {
+    const uint64_t seen = version();
+    {
+      const Lock lock(mutex_);
+      if (std::all_of(links_.begin(), links_.end(), knows)) return;
+    }
+    if (patience.passed()) return;  // every rank has come to the end, so this one may go
+    poll_interrupt();
+    drive(seen, kProgressLookMs);
+  }
 }
 
 uint64_t Network::version() {

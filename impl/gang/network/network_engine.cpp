@@ -9,6 +9,7 @@
 #include "base/interfaces.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "device/cuda_module.h"
 #include "gang/backoff.h"
 #include "gang/byte_gather.h"
@@ -273,7 +274,7 @@ class NetworkEngine final : public Engine {
   void shutdown(Deadline deadline) override {
     const Collective barrier;
     state_->run(Channel::control, {&barrier, 1})->wait(deadline);
-    if (is_root_) state_->network->mark_shut_down();
+    if (is_root_) state_->network->end_in_order(deadline);
   }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override;
   Traffic traffic() const override { return state_->log->traffic(); }
@@ -373,6 +374,8 @@ void connect_wires(Meeting& meeting, Fabric& fabric, std::list<Link>& links, con
 
 std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                   Meeting& meeting) {
+  check_open_files(2 * static_cast<size_t>(options.size - 1), text("gang.create: rank ", options.rank),
+                   text("the connections to ", options.size - 1, options.size == 2 ? " rank" : " ranks"));
   const std::shared_ptr<HostMemory> memory = HostMemory::share(meeting, options);
   Connections connections = connect_all(meeting, options);
   std::list<Link>& links = connections.links;

@@ -14,7 +14,7 @@ constexpr size_t kMostText = 4 << 10;  // of an error that goes to the peers
 // Before the text of an error that goes to the peers.
 struct BrokenHead {
   int32_t code;
-  int32_t peer;  // the rank at fault: a lost rank, or else the rank that tells
+  int32_t peer;  // the rank at fault: a lost rank, or else the rank that tells; -1: the text says who is late
 };
 
 }  // namespace
@@ -74,6 +74,10 @@ void Network::remove(Group& group) noexcept {
 
 void Network::on_frame(Link& link, const ControlFrame& frame) {
   if (frame.kind == ControlKind::beat) return;
+  if (frame.kind == ControlKind::ended) {
+    link.has_ended = true;
+    return changed();
+  }
   if (frame.kind == ControlKind::dial) return dial(link);
   if (frame.kind == ControlKind::goodbye) {
     link.has_left = true;
@@ -99,9 +103,10 @@ void Network::on_broken(Group& group, int from, const std::string& body) {
   BrokenHead head{};
   if (body.size() < sizeof head) fail(Code::corrupt, "an error without a code");
   std::memcpy(&head, body.data(), sizeof head);
-  if (head.code <= 0 || head.code > static_cast<int32_t>(Code::internal))
+  if (head.code <= 0 || head.code > static_cast<int32_t>(Code::busy))
     head.code = static_cast<int32_t>(Code::gang);
-  if (head.peer < 0 || head.peer >= group.size()) head.peer = from;
+  const bool names_none = head.code == static_cast<int32_t>(Code::timeout);  // the text says who is late
+  if (head.peer < 0 || head.peer >= group.size()) head.peer = names_none ? -1 : from;
   if (group.error) return;
   const std::string said = body.substr(sizeof head);
   const std::string& label = group.options.label;
@@ -195,12 +200,16 @@ void Network::stop(Group& group, const Error& error, bool tells) noexcept {
   if (!tells) return;
   try {
     const bool is_of_peer = error.code() == Code::peer_lost && error.peer >= 0;
+    const bool is_of_none = error.code() == Code::timeout;
     const std::string words =
         error.code() == Code::aborted
             ? text("aborted by ", rank_text(group.options, group.options.rank), ": ", error.message())
             : error.message();
-    tell(group, static_cast<int32_t>(error.code()), is_of_peer ? error.peer : group.options.rank, words,
-         group.options.rank);
+    tell(group, static_cast<int32_t>(error.code()),
+         is_of_peer   ? error.peer
+         : is_of_none ? -1
+                      : group.options.rank,
+         words, group.options.rank);
   } catch (const std::bad_alloc&) {
     // Ignored: a peer that does not get the text fails at its own deadline.
   }

@@ -194,7 +194,7 @@ Place Meeting::wait_for_place(int rank) {
     if (const auto value = wait_briefly(key(text("place/", rank)))) return read_place(*value);
     if (deadline_.passed())
       fail(Code::timeout, "gang.create: rank ", rank, " did not come to the store in ", options_.timeout_ms,
-           " ms");
+           " ms", store_->refused());
     check();
   }
 }
@@ -204,7 +204,8 @@ void Meeting::check() {
   if (store_ != nullptr && !attempt_.empty())
     if (const auto why = store_->get(key("failed"))) fail(Code::gang, "gang.create: ", *why);
   if (deadline_.passed())
-    fail(Code::timeout, "gang.create: the ranks did not meet in ", options_.timeout_ms, " ms");
+    fail(Code::timeout, "gang.create: the ranks did not meet in ", options_.timeout_ms, " ms",
+         store_ == nullptr ? "" : store_->refused());
 }
 
 void Meeting::give_up(const Error& error) noexcept {

@@ -61,6 +61,7 @@ class PrefixStore final : public Store {
       : inner_(std::move(inner)), prefix_(std::move(prefix)) {}
 
   StoreFacts facts() const override { return inner_->facts(); }
+  std::string refused() override { return inner_->refused(); }
   void put(const std::string& key, const std::string& value) override { inner_->put(full(key), value); }
   std::optional<std::string> get(const std::string& key) override { return inner_->get(full(key)); }
   void remove(const std::string& key) override { inner_->remove(full(key)); }

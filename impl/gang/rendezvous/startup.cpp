@@ -209,6 +209,11 @@ void check_expected_size(const Environment& environment, int expected, const cha
          environment.size == 1 ? " rank" : " ranks", " (launcher: ", environment.launcher, ")");
 }
 
+bool meets_by_mpi(const Environment& e) {
+  const bool by_mpi = e.launcher == "openmpi" || e.launcher == "pmi";
+  return by_mpi && e.local_size < e.size && e.host.empty();
+}
+
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline) {
   if (environment.size == 1) return make_memory_store();
   TcpStoreOptions options;

@@ -39,6 +39,9 @@ class Store {
   virtual std::string wait(const std::string& key, Deadline deadline) = 0;
 
   virtual StoreFacts facts() const { return {}; }
+  // Returns what is known of processes that came and do not belong to the ranks, as "; ..." for the text of a
+  // wait that was in vain, or "".
+  virtual std::string refused() { return ""; }
 };
 
 // A store that the threads of one process share.

@@ -14,8 +14,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "gang/rendezvous/frames.h"
 #include "gang/rendezvous/handshake.h"
+#include "gang/rendezvous/resolve.h"
 #include "gang/rendezvous/store.h"
 #include "gang/rendezvous/store_socket.h"
 
@@ -29,6 +31,7 @@ constexpr size_t kStrangers = 128;
 constexpr size_t kWaitsPerMember = 4096;
 constexpr size_t kBacklog = 4 << 20;  // a member with more bytes of unread answers may send no more requests
 constexpr int64_t kExitMs = 1000;
+constexpr size_t kStrangersText = 1000;  // bytes of what is kept of strangers
 
 // The servers of this process. They outlive their stores, because peers may still send requests, so they are
 // ended as the process exits.
@@ -103,8 +106,11 @@ StoreServer::StoreServer(const TcpStoreOptions& options)
       process_(process_number()),
       listener_(store_listen(options)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      leaves_(static_cast<size_t>(options.size)) {
+      leaves_(static_cast<size_t>(options.size)),
+      have_come_(static_cast<size_t>(options.size)) {
   if (!wake_) fail_system(Code::io, "store: no eventfd", errno);
+  check_open_files(static_cast<size_t>(options.size), "store: rank 0",
+                   text("the connections of ", options.size, " ranks"));
   // The program's signal handlers must run on the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -249,7 +255,10 @@ void StoreServer::read(Connection& c) {
     const ssize_t n = recv(c.socket.get(), room.data(), room.size(), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return;
-    if (n <= 0) return drop(c);
+    if (n <= 0) {
+      if (c.stage == Connection::Stage::proof) note_stranger(c);
+      return drop(c);
+    }
     if (member) {
       if (c.reader->filled(static_cast<size_t>(n))) answer(c, c.reader->take());
       continue;
@@ -278,7 +287,10 @@ void StoreServer::start_handshake(Connection& c) {
 
 void StoreServer::end_handshake(Connection& c) {
   const std::span<const uint8_t, kProofBytes> proof(c.bytes.data(), kProofBytes);
-  if (!same_digest(proof, c.transcript->client_proof())) return drop(c);
+  if (!same_digest(proof, c.transcript->client_proof())) {
+    note_stranger(c);
+    return drop(c);
+  }
   c.reader.emplace(c.transcript->to_server_key());
   c.writer.emplace(c.transcript->to_client_key());
   c.transcript.reset();
@@ -294,17 +306,31 @@ void StoreServer::end_handshake(Connection& c) {
   else if (twice)
     refusal = text("two processes were started as rank ", rank, " of ", options_.size);
   if (refusal.empty()) {
+    have_come_[c.hello.rank] = true;
     c.stage = Connection::Stage::member;
     send(c, {.kind = FrameKind::welcome, .wait_ms = 0, .request = 0, .key = "", .value = ""});
   } else {
     c.closing = true;
     send(c, {.kind = FrameKind::refused, .wait_ms = 0, .request = 0, .key = "", .value = refusal});
+    const bool waits_for_it = std::find(have_come_.begin(), have_come_.end(), false) != have_come_.end();
+    if (waits_for_it && !twice) fail_all(refusal);
   }
+}
+
+// A rank that cannot take part has proved that it is one, so the others need not wait for it.
+void StoreServer::fail_all(const std::string& why) {
+  failure_ = why;
+  while (!waits_.empty()) end_wait(waits_.begin(), FrameKind::refused, why);
 }
 
 void StoreServer::answer(Connection& c, const StoreFrame& question) {
   StoreFrame reply;
   reply.request = question.request;
+  if (!failure_.empty()) {
+    reply.kind = FrameKind::refused;
+    reply.value = failure_;
+    return send(c, reply);
+  }
   const auto found = values_.find(question.key);
   switch (question.kind) {
     case FrameKind::put:
@@ -383,6 +409,19 @@ void StoreServer::flush(Connection& c) {
   }
   c.out.erase(0, done);
   if (c.out.empty() && c.closing) drop(c);
+}
+
+// Anybody can connect, so this is told and ends nothing.
+void StoreServer::note_stranger(const Connection& c) {
+  const std::string address = peer_number(c.socket.get());
+  const std::string who = text("a process that says it is rank ", c.hello.rank, " of ", c.hello.size,
+                               address.empty() ? "" : ", from ", address);
+  const char* const what =
+      " left without a proof that it knows this gang's secret and job (GANGWAY_SECRET_FILE, GANGWAY_JOB)";
+  std::string& noted = values_[kStrangersKey];
+  if (noted.find(who) != std::string::npos || noted.size() > kStrangersText) return;
+  noted += text("; ", who, what);
+  log(LogLevel::warning, text("store: ", who, what));
 }
 
 void StoreServer::drop(Connection& c) {

@@ -65,6 +65,8 @@ class StoreServer {
   void send(Connection& connection, const StoreFrame& frame);
   void flush(Connection& connection);
   void drop(Connection& connection);
+  void note_stranger(const Connection& connection);
+  void fail_all(const std::string& why);
 
   const TcpStoreOptions options_;
   const uint64_t process_;  // identifies the process of rank 0
@@ -83,7 +85,12 @@ class StoreServer {
   std::list<Wait> waits_;
   std::map<std::string, std::string> values_;
   std::vector<uint64_t> leaves_;  // how often each rank has left
+  std::vector<bool> have_come_;   // by rank
+  std::string failure_;           // why the ranks cannot meet; every question gets it
 };
+
+// The key of what the server knows of processes that did not prove that they belong to the ranks.
+inline constexpr const char* kStrangersKey = "strangers";
 
 // A random number that tells this process from every other.
 uint64_t process_number();

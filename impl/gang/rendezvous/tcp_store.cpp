@@ -139,6 +139,8 @@ class TcpStore final : public Store {
     return facts;
   }
 
+  std::string refused() override { return get(kStrangersKey).value_or(""); }
+
   void put(const std::string& key, const std::string& value) override {
     check_store_value(key, value);
     call(FrameKind::put, key, value, 0);
@@ -203,6 +205,7 @@ StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::str
     if (mine->second.has_value()) {
       StoreFrame answer = *std::move(mine->second);
       answers_.erase(mine);
+      if (answer.kind == FrameKind::refused) fail(Code::invalid_argument, "store: ", answer.value);
       return answer;
     }
     // The server did not answer in time, and the caller's deadline has passed.

@@ -28,9 +28,9 @@ void expect_error(Code code, const std::function<void()>& call) {
   expect(error.code() == code, text("the error is ", name(error.code()), ": ", error.message()));
 }
 
-GangPtr make_root(int64_t timeout_ms = 60'000) {
+GangPtr make_root(int64_t timeout_ms = 60'000, const char* engine = "mpi") {
   GangOptions options;
-  options.engine = "mpi";
+  options.engine = engine;
   options.threads = 1;
   options.timeout_ms = timeout_ms;
   options.arena_bytes = uint64_t{256} << 20;
@@ -43,6 +43,16 @@ void check_matrix() {
   expect(root->shared_memory() == nullptr, "no shared memory");
   small_matrix(*root);
   several_chunks(*root);
+  root->shutdown(60'000);
+}
+
+// On several hosts nothing but MPI knows where the ranks meet.
+void check_auto() {
+  const GangPtr root = make_root(60'000, "auto");
+  expect(std::string(root->engine_name()) == "mpi", root->engine_name());
+  std::vector<float> x(10, 1);
+  root->run_now(Channel::user, sum_of(x));
+  expect(x[9] == static_cast<float>(root->size()), "a sum");
   root->shutdown(60'000);
 }
 
@@ -131,9 +141,10 @@ void check_kept() {
 
 int run(const std::string& what) {
   const std::map<std::string, void (*)()> checks = {
-      {"matrix", check_matrix}, {"in_flight", check_in_flight}, {"children", check_children},
-      {"kept", check_kept},     {"mismatch", check_mismatch},   {"timeout", check_timeout},
-      {"kill", check_kill}};
+      {"matrix", check_matrix},   {"in_flight", check_in_flight},
+      {"auto", check_auto},       {"children", check_children},
+      {"kept", check_kept},       {"mismatch", check_mismatch},
+      {"timeout", check_timeout}, {"kill", check_kill}};
   alarm(300);  // no rank outlives a broken test for long
   try {
     checks.at(what)();

@@ -50,6 +50,9 @@ class MpiHosts : public OnTwoHosts {};
 TEST_P(MpiHosts, EveryOperationEqualsTheSerialFold) {
   expect_well(mpirun_on_two_hosts(mpi(), rank("matrix")), kRanks);
 }
+TEST_P(MpiHosts, RanksWithoutAnEngineNamedMeetByMpi) {
+  expect_well(mpirun_on_two_hosts(mpi(), rank("auto")), kRanks);
+}
 TEST_P(MpiHosts, SubGangsBytesNativeHandleAndRefusalsWork) {
   expect_well(mpirun_on_two_hosts(mpi(), rank("children")), kRanks);
 }

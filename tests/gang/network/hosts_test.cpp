@@ -130,6 +130,16 @@ TEST_F(Hosts, AKilledRankIsNamedOnTheOtherHost) {
   }
 }
 
+// What a rank sends last may be under way for seconds, while the rank has nothing more to do.
+TEST_F(Hosts, AnOrderlyEndIsOneAlsoWhereTheLinkIsAwayInTheMiddleOfIt) {
+  start({1, 2}, "end");
+  wait_until_they_begin();
+  ASSERT_TRUE(shell("ip -n " + name(2) + " link set eth0 down"));
+  sleep(4);
+  ASSERT_TRUE(shell("ip -n " + name(2) + " link set eth0 up"));
+  expect_all_well();
+}
+
 TEST_F(Hosts, ACutLinkIsNoticedOnBothSides) {
   start({1, 2}, "sums", {{"GANGWAY_LIVENESS_MS", "1000"}});
   wait_until_they_begin();
@@ -160,6 +170,17 @@ class FabricHosts : public Hosts {
           << one.output;
     }
   }
+  void ends_one_by(int signal) {
+    start({1, 2, 2}, "sums", fabric_);
+    wait_until_they_begin();
+    kill(children_[1], signal);
+    const std::vector<Ended> all = finish();
+    EXPECT_EQ(all[1].status, 128 + signal) << all[1].output;
+    for (const size_t r : {size_t{0}, size_t{2}}) {
+      EXPECT_EQ(all[r].status, kPeerLost) << all[r].output;
+      EXPECT_NE(all[r].output.find("(peer 1)"), std::string::npos) << all[r].output;
+    }
+  }
   Variables fabric_;
 };
 
@@ -174,16 +195,10 @@ TEST_F(FabricHosts, ReductionsHaveTheBitsOfOneHost) {
   EXPECT_EQ(bits({1, 1, 2, 2}, "network", fabric_), bits({1, 1, 1, 1}, "host"));
 }
 
-TEST_F(FabricHosts, AKilledRankIsNamedOnTheOtherHost) {
-  start({1, 2, 2}, "sums", fabric_);
-  wait_until_they_begin();
-  kill(children_[1], SIGKILL);
-  const std::vector<Ended> all = finish();
-  for (const size_t r : {size_t{0}, size_t{2}}) {
-    EXPECT_EQ(all[r].status, kPeerLost) << all[r].output;
-    EXPECT_NE(all[r].output.find("(peer 1)"), std::string::npos) << all[r].output;
-  }
-}
+TEST_F(FabricHosts, AKilledRankIsNamedOnTheOtherHost) { ends_one_by(SIGKILL); }
+// A library that libfabric loads takes these signals, and its handler would keep the crashed rank alive.
+TEST_F(FabricHosts, ACrashedRankIsNamedOnTheOtherHost) { ends_one_by(SIGSEGV); }
+TEST_F(FabricHosts, ATerminatedRankIsNamedOnTheOtherHost) { ends_one_by(SIGTERM); }
 
 TEST_F(FabricHosts, ACutLinkIsNoticedOnBothSides) {
   Variables more = fabric_;

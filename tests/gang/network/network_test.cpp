@@ -220,6 +220,31 @@ TEST(Network, AStrangerKeepsNoProcessorBusyWhereDescriptorsHaveRunOut) {
   });
 }
 
+TEST(Network, ARankThatMayOpenTooFewConnectionsSaysSoAtTheStart) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    if (rank == 1) {
+      const int next = dup(0);
+      close(next);
+      const rlimit few{static_cast<rlim_t>(next) + 12, static_cast<rlim_t>(next) + 12};
+      setrlimit(RLIMIT_NOFILE, &few);
+    }
+    try {
+      make_gang(rank, 2, store);
+    } catch (const Error& error) {
+      report.code = static_cast<int>(error.code());
+      std::snprintf(report.text, sizeof report.text, "%s", error.what());
+    }
+  });
+  ranks.expect_all_well();
+  EXPECT_EQ(code_of(ranks.report(1)), Code::io);
+  EXPECT_EQ(code_of(ranks.report(0)), Code::gang);
+  for (const int r : {0, 1})
+    EXPECT_NE(
+        std::string(ranks.report(r).text).find("the connections to 1 rank need 2 more: raise the limit to "),
+        std::string::npos)
+        << ranks.report(r).text;
+}
+
 TEST(Network, AHostWithoutSharedMemoryForALongCallSaysSo) {
   Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
     GangOptions options = network_options(rank, 2, store);

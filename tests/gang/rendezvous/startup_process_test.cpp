@@ -110,6 +110,19 @@ TEST_F(Processes, EightRanksMeetByASecretTheyMakeThemselves) {
   }
 }
 
+TEST_F(Processes, ARankOfAnotherNumberOfRanksIsToldToAllAtOnce) {
+  const auto begun = std::chrono::steady_clock::now();
+  for (int rank = 0; rank < 3; ++rank)
+    start({{"RANK", std::to_string(rank)}, {"WORLD_SIZE", rank == 1 ? "4" : "3"}, {"MASTER_PORT", "29500"}},
+          {"meet"});
+  for (const Outcome& one : finish()) {
+    EXPECT_EQ(one.status, 10 + static_cast<int>(Code::invalid_argument)) << one.output;
+    EXPECT_NE(one.output.find("rank 1 was started as one of 4 ranks, rank 0 as one of 3"), std::string::npos)
+        << one.output;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(15));  // of 20
+}
+
 TEST_F(Processes, SeveralRootsComeFromOneEnvironment) {
   start_ranks(3, {}, {"meet", "4"});
   expect_all_met();

@@ -190,6 +190,11 @@ TEST_F(Hostile, AnotherSecretOrJobDoesNotJoin) {
       EXPECT_EQ(error.code(), Code::gang) << error.message();
     }
   }
+  // The ranks that wait for it can say so.
+  std::string known;
+  for (int i = 0; i < 500 && known.empty(); ++i, usleep(10'000)) known = server->refused();
+  EXPECT_NE(known.find("; a process that says it is rank 1 of "), std::string::npos) << known;
+  EXPECT_NE(known.find("GANGWAY_SECRET_FILE"), std::string::npos) << known;
   // A stranger who does not mind what the server proves.
   options_ = options;
   const Descriptor fd = connect();
