@@ -51,8 +51,8 @@ struct Context {
   int rows = 0;        // of this microbatch; 0: not known
   int data_index = 0;  // this rank's data coordinate: ranks with the same one share a batch
   // The place of the microbatch's first row in the global batch, where the rows of data coordinate 0 come
-  // first. Dropout's bits follow from it.
-  int first_row = 0;
+  // first, however many each coordinate has. Dropout's bits follow from it.
+  int64_t first_row = 0;
   void* caller = nullptr;             // opaque: capi sets it, and it reaches the phases of custom modules
   Tracer* tracer = nullptr;           // records the spans of modules; null: none
   ArrivingInput* arriving = nullptr;  // an input that is still arriving; null: all inputs are complete

@@ -11,7 +11,6 @@
 #include "tensor/host_view.h"
 #include "train/label_places.h"
 #include "train/sequence_parts.h"
-#include "train/totals.h"
 
 namespace gangway {
 namespace {
@@ -133,6 +132,17 @@ void PreparedBatch::finish_check(const Tensor& found) {
     fail(Code::invalid_argument, "batch.weight = ", weight_, ", but ", counted, " labels count",
          shifts_ ? " after the shift" : "");
   weight_ = counted;
+}
+
+BatchTotals PreparedBatch::totals(bool known) const {
+  BatchTotals totals;
+  totals.weight = weight();
+  totals.tokens = tokens();
+  totals.batch = checksum();
+  totals.unknown = !known;
+  totals.shares = shares_weight() && !has_token_weights();
+  totals.rows = static_cast<int32_t>(rows());
+  return totals;
 }
 
 Values PreparedBatch::microbatch(int index) const {

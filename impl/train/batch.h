@@ -10,6 +10,7 @@
 #include "nn/documents.h"
 #include "nn/ids.h"
 #include "parallel/model/model.h"
+#include "train/totals.h"
 #include "train/types.h"
 
 namespace gangway {
@@ -53,6 +54,9 @@ class PreparedBatch {
   // The first row of a microbatch; for `index` = count(), rows().
   int64_t first_row(int index) const { return bounds_[static_cast<size_t>(index)]; }
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
+  // What this rank tells the others in the check phase. `known`: its pipeline knows all shapes. Valid after
+  // check_values().
+  BatchTotals totals(bool known) const;
   // Returns the arguments of forward: the inputs, then the targets.
   Values microbatch(int index) const;
   // Returns the documents of each microbatch's rows; empty if the batch gives neither documents nor

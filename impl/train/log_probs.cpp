@@ -59,24 +59,22 @@ std::vector<double> log_probs(Model& model, const Batch& batch, const StepOption
   const StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
   std::string arguments;
-  const BatchTotals totals =
-      sum_over(model.gangs(),
-               call.check(
-                   [&] {
-                     CallSignature signature("log_probs");
-                     signature.add("microbatches", options.microbatches);
-                     arguments = signature.text();
-                     check(model, batch, options);
-                     Batch labelled = batch;
-                     labelled.weight = -1;  // the labels are counted and checked before anything runs
-                     prepared.emplace(model, labelled, microbatches_of(model, options.microbatches));
-                     const bool known =
-                         check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
-                     prepared->check_values(model, stream);
-                     return BatchTotals{
-                         prepared->weight(), prepared->tokens(), prepared->checksum(), !known, false, false};
-                   },
-                   arguments));
+  const BatchSums totals = sum_over(
+      model.gangs(), call.check(
+                         [&] {
+                           CallSignature signature("log_probs");
+                           signature.add("microbatches", options.microbatches);
+                           arguments = signature.text();
+                           check(model, batch, options);
+                           Batch labelled = batch;
+                           labelled.weight = -1;  // the labels are counted and checked before anything runs
+                           prepared.emplace(model, labelled, microbatches_of(model, options.microbatches));
+                           const bool known = check_microbatches(model, *prepared,
+                                                                 microbatch_context(model, 0, false, stream));
+                           prepared->check_values(model, stream);
+                           return prepared->totals(known);
+                         },
+                         arguments));
   const Context ctx = microbatch_context(model, 0, false, stream);
   if (totals.unknown) call.check([&] { exchange_stage_shapes(model, *prepared, ctx); });
   return call.run([&] {

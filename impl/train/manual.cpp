@@ -92,6 +92,27 @@ std::vector<bool> sequences_among(const Values& gradients) {
   return parts;
 }
 
+// What a rank tells the others of the inputs of a forward.
+struct InputTotals {
+  uint64_t checksum = 0;  // of whole sequences that are cut; 0: none are
+  int64_t rows = 0;
+};
+
+int64_t rows_of(std::span<const Tensor> inputs) {
+  return inputs.empty() || inputs[0].rank() == 0 ? 0 : inputs[0].dim(0);
+}
+
+RowPlace agreed_rows(const Gangs& gangs, const std::vector<InputTotals>& all) {
+  std::vector<uint64_t> checksums;
+  std::vector<int64_t> rows;
+  for (const InputTotals& own : all) {
+    checksums.push_back(own.checksum);
+    rows.push_back(own.rows);
+  }
+  check_same_rows_over_cp(gangs, checksums);
+  return row_place(gangs, rows);
+}
+
 // Runs the collective part of a call; if it fails, resets `frame`, which may be null.
 template <typename Run>
 Values run_or_reset(const CollectiveCall& call, ManualFrame* frame, Run&& run) {
@@ -121,14 +142,9 @@ Context ManualFrame::context(Stream& stream) const {
   ctx.loss_scale = options_.loss_scale;
   ctx.step = options_.step;
   ctx.microbatch = options_.microbatch;
-  return ctx;
-}
-
-void ManualFrame::set_rows(Context& ctx) const {
-  int index = 0, count = 1;
-  model_->gangs().data_shard(&index, &count);
   ctx.rows = rows_;
-  ctx.first_row = static_cast<int>((int64_t{options_.microbatch} * count + index) * rows_);
+  ctx.first_row = first_row_;
+  return ctx;
 }
 
 Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame* frame, Stream& stream) {
@@ -140,7 +156,7 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
   Specs whole;                    // the outputs of whole sequences
   std::string arguments;
   const CollectiveCall call(model.gangs(), "forward");
-  const auto check = [&]() -> uint64_t {
+  const auto check = [&]() -> InputTotals {
     Context& ctx = made.emplace(frame != nullptr ? frame->context(stream) : model.run().context(stream));
     if (frame != nullptr && frame->awaits_backward())
       fail(Code::invalid_state,
@@ -155,15 +171,17 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
     if (tokens) static_cast<void>(parts_among(outputs, whole, *tokens, cp));
     check_ids(ctx, model.root().id_rules(), inputs);
     arguments = arguments_of(model, inputs, frame != nullptr, takes_parts);
-    return tokens ? checksum_of(inputs) : 0;
+    return {tokens ? checksum_of(inputs) : 0, rows_of(inputs)};
   };
-  check_same_rows_over_cp(model.gangs(), call.check(check, arguments));
+  const RowPlace place = agreed_rows(model.gangs(), call.check(check, arguments));
   const StackScope scope(model.temporaries());
   return run_or_reset(call, frame, [&] {
     Context& ctx = *made;
     if (frame != nullptr) {
-      frame->rows_ = inputs.empty() || inputs[0].rank() == 0 ? 0 : static_cast<int>(inputs[0].dim(0));
-      frame->set_rows(ctx);
+      const ManualOptions& of = frame->options_;
+      ctx.rows = frame->rows_ = static_cast<int>(rows_of(inputs));
+      ctx.first_row = frame->first_row_ =
+          model.run().rows_before(of.step, of.microbatch, place.all) + place.first;
     }
     const auto allocate = [&](DType dtype, const Shape& shape) {
       return saved != nullptr ? saved->allocate(dtype, shape) : model.temporaries().allocate(dtype, shape);
@@ -207,7 +225,6 @@ Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& s
   const StackScope scope(model.temporaries());
   return run_or_reset(call, &frame, [&] {
     Context ctx = frame.context(stream);
-    frame.set_rows(ctx);
     const auto allocate = [&](DType dtype, const Shape& shape) {
       return frame.frame_.allocate_gradient(dtype, shape);
     };

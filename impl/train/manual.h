@@ -43,14 +43,12 @@ class ManualFrame {
   friend Values manual_forward(Model&, std::span<const Tensor>, ManualFrame*, Stream&);
   friend Values manual_backward(ManualFrame&, std::span<const Tensor>, Stream&);
   Context context(Stream& stream) const;
-  // Sets the rows that dropout's bits follow from. The microbatches of a loop of the caller's own come one
-  // after the other in the global batch, each with the rows of all data coordinates.
-  void set_rows(Context& ctx) const;
 
   std::shared_ptr<Model> model_;
   ManualOptions options_;
   Frame frame_;
   int rows_ = 0;                         // of the last forward's inputs
+  int64_t first_row_ = 0;                // their place in the global batch
   Specs outputs_;                        // of the last forward
   bool is_cut_ = false;                  // whether the last forward cut whole sequences
   std::vector<bool> parts_;              // which of its outputs are sequences, if so

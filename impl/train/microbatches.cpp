@@ -30,10 +30,11 @@ std::vector<Specs> all_specs(const PreparedBatch& batch) {
   return all;
 }
 
-// Sets the rows of the context's microbatch, and its documents, if the batch gives some.
-void set_rows(const PreparedBatch& batch, Context& ctx) {
+// Sets the rows of the context's microbatch, and its documents, if the batch gives some. `first_row`: the
+// place of the batch's first row in the global batch.
+void set_rows(const PreparedBatch& batch, int64_t first_row, Context& ctx) {
   const int64_t first = batch.first_row(ctx.microbatch), end = batch.first_row(ctx.microbatch + 1);
-  ctx.first_row = static_cast<int>(ctx.data_index * batch.rows() + first);
+  ctx.first_row = first_row + first;
   ctx.rows = static_cast<int>(end - first);
   if (!batch.documents().empty()) ctx.documents = &batch.documents()[static_cast<size_t>(ctx.microbatch)];
 }
@@ -62,8 +63,9 @@ Context microbatch_context(Model& model, int64_t step, bool training, Stream& st
 
 bool check_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
   if (model.pipeline() != nullptr) return model.pipeline()->check(ctx, all_specs(batch));
+  const int64_t first_row = ctx.first_row;
   for (ctx.microbatch = 0; ctx.microbatch < batch.count(); ++ctx.microbatch) {
-    set_rows(batch, ctx);
+    set_rows(batch, first_row, ctx);
     const Specs inputs = specs_of(batch.microbatch(ctx.microbatch));
     const Specs outputs = model.run().check_forward(ctx, inputs, frame_of(model, ctx));
     if (!outputs.empty()) check_loss(outputs);
@@ -77,7 +79,7 @@ void exchange_stage_shapes(Model& model, const PreparedBatch& batch, Context ctx
 
 void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, StepSums& sums) {
   ctx.fused_loss = true;
-  ctx.first_row = static_cast<int>(ctx.data_index * batch.rows());
+  const int64_t first_row = ctx.first_row;
   if (model.pipeline() != nullptr) {
     SumsOfLosses losses(sums);
     return model.pipeline()->run(ctx, all_microbatches(batch), model.recompute(), losses, batch.documents());
@@ -85,7 +87,7 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
   for (int i = 0; i < batch.count(); ++i) {
     poll_interrupt_throttled();
     ctx.microbatch = i;
-    set_rows(batch, ctx);
+    set_rows(batch, first_row, ctx);
     const StackScope scope(ctx.temporaries);  // frees the outputs of a forward without a frame
     Frame* const frame = frame_of(model, ctx);
     if (frame != nullptr) {
@@ -106,9 +108,10 @@ void run_log_probs(Model& model, const PreparedBatch& batch, Context ctx, LossSi
   ctx.log_probs = true;
   if (model.pipeline() != nullptr)
     return model.pipeline()->run(ctx, all_microbatches(batch), model.recompute(), outputs, batch.documents());
+  const int64_t first_row = ctx.first_row;
   for (ctx.microbatch = 0; ctx.microbatch < batch.count(); ++ctx.microbatch) {
     poll_interrupt_throttled();
-    set_rows(batch, ctx);
+    set_rows(batch, first_row, ctx);
     const StackScope scope(ctx.temporaries);
     outputs.add(model.run().forward(ctx, batch.microbatch(ctx.microbatch), nullptr));
   }

@@ -42,7 +42,7 @@ std::optional<Error> replay(Model& model, const StepOptions& options, const Prep
                             const Context& ctx, double loss);
 LossTotals totals_of(const StepSums& sums);
 std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBatch& batch);
-void check_shared_weight(const BatchTotals& batch, const StepSums& sums, const LossTotals& loss);
+void check_shared_weight(const BatchSums& batch, const StepSums& sums, const LossTotals& loss);
 void keep_norms(Model& model, const Optimizer& optimizer, const StepOptions& options, Stream& stream);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result);
@@ -67,7 +67,7 @@ class Step {
   // Runs the check phase and returns the sums over all ranks. `optimizer`: the one that will step, or null.
   // `own`: makes the further checks of this call and returns this rank's numbers.
   template <typename Own>
-  BatchTotals check(const Optimizer* optimizer, Own&& own) {
+  BatchSums check(const Optimizer* optimizer, Own&& own) {
     std::string arguments;
     totals_ = sum_over(model_.gangs(), call_.check(
                                            [&]() -> BatchTotals {
@@ -93,6 +93,7 @@ class Step {
   // Returns the context that all microbatches share.
   Context context(int64_t step, bool training) {
     Context ctx = microbatch_context(model_, step, training, stream_);
+    ctx.first_row = totals_.first_row;
     ctx.label_smoothing = options_.label_smoothing;
     ctx.z_loss = options_.z_loss;
     return ctx;
@@ -147,7 +148,7 @@ class Step {
   const StepOptions& options_;
   Stream& stream_;
   CollectiveCall call_;
-  BatchTotals totals_;
+  BatchSums totals_;
   const Clock::time_point start_ = Clock::now();
   Tracer& tracer_;
   const int64_t waited_ns_;
@@ -168,7 +169,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   // 1. Check phase: everything that a caller can get wrong is checked before anything changes.
   // 2. One small collective ends it: ranks exchange the results of their checks, and sum the weights to N.
   std::optional<PreparedBatch> prepared;
-  const BatchTotals totals = step.check(given, [&] {
+  const BatchSums totals = step.check(given, [&] {
     model.run().check_computes("train_step");
     check_terms(model, options);
     if (options.scale != 1)
@@ -180,12 +181,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
     const bool known = check_microbatches(model, *prepared, step.context(given->steps() + 1, true));
     prepared->check_values(model, stream);
-    return BatchTotals{prepared->weight(),
-                       prepared->tokens(),
-                       prepared->checksum(),
-                       !known,
-                       false,
-                       prepared->shares_weight() && !prepared->has_token_weights()};
+    return prepared->totals(known);
   });
   step.exchange_shapes(*prepared, step.context(given->steps() + 1, true));
   Optimizer& optimizer = *given;
@@ -234,18 +230,13 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   Step step("eval_step", model, options, stream);
   StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
-  const BatchTotals totals = step.check(nullptr, [&] {
+  const BatchSums totals = step.check(nullptr, [&] {
     model.run().check_computes("eval_step");
     check_terms(model, options);
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
     const bool known = check_microbatches(model, *prepared, step.context(0, false));
     prepared->check_values(model, stream);
-    return BatchTotals{prepared->weight(),
-                       prepared->tokens(),
-                       prepared->checksum(),
-                       !known,
-                       false,
-                       prepared->shares_weight() && !prepared->has_token_weights()};
+    return prepared->totals(known);
   });
   step.exchange_shapes(*prepared, step.context(0, false));
   if (totals.weight == 0) return step.end_without_weight();
@@ -407,7 +398,7 @@ std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBat
 LossTotals totals_of(const StepSums& sums) { return {sums.loss(), sums.finite(), sums.weight()}; }
 
 // The caller's weight of whole rows does not say how much of it is in the part of each rank of cp.
-void check_shared_weight(const BatchTotals& batch, const StepSums& sums, const LossTotals& loss) {
+void check_shared_weight(const BatchSums& batch, const StepSums& sums, const LossTotals& loss) {
   if (!batch.shares || !sums.known() || loss.weight == batch.weight) return;
   fail(Code::invalid_argument, "the model's losses say weight ", loss.weight,
        " over all ranks, the batches have ", batch.weight,

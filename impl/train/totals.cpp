@@ -16,6 +16,11 @@ size_t first_of(const Gangs& gangs, size_t rank) {
   return static_cast<size_t>(gangs.mesh().rank(at));
 }
 
+int data_index(const Gangs& gangs, size_t rank) {
+  return coordinate(gangs, rank, Axis::dp_replicate) * gangs.mesh().degree(Axis::dp_shard) +
+         coordinate(gangs, rank, Axis::dp_shard);
+}
+
 void check_same_batches(const Gangs& gangs, const std::vector<BatchTotals>& all) {
   for (size_t r = 0; r < all.size(); ++r) {
     const size_t first = first_of(gangs, r);
@@ -51,9 +56,23 @@ void check_same_rows_over_cp(const Gangs& gangs, const std::vector<uint64_t>& al
   }
 }
 
-BatchTotals sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all) {
+RowPlace row_place(const Gangs& gangs, const std::vector<int64_t>& rows) {
+  const int own = data_index(gangs, static_cast<size_t>(gangs.root()->rank()));
+  RowPlace place;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (first_of(gangs, r) != r) continue;
+    place.all += rows[r];
+    if (data_index(gangs, r) < own) place.first += rows[r];
+  }
+  return place;
+}
+
+BatchSums sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all) {
   check_same_batches(gangs, all);
-  BatchTotals sum;
+  BatchSums sum;
+  std::vector<int64_t> rows;
+  for (const BatchTotals& totals : all) rows.push_back(totals.rows);
+  sum.first_row = row_place(gangs, rows).first;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.unknown = sum.unknown || all[r].unknown;
     sum.stop = sum.stop || all[r].stop;

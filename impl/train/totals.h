@@ -18,9 +18,13 @@ struct BatchTotals {
   double weight = 0;
   int64_t tokens = 0;
   uint64_t batch = 0;    // PreparedBatch::checksum
+  int32_t rows = 0;      // of the rank's batch
   bool unknown = false;  // some rank does not know the shapes that stages of its pipeline exchange
   bool stop = false;     // some rank asks all ranks to stop after this step
   bool shares = false;   // PreparedBatch::shares_weight of some rank
+};
+struct BatchSums : BatchTotals {
+  int64_t first_row = 0;  // the rows of the data coordinates before this rank's
 };
 
 // The numbers after the microbatches have run.
@@ -36,9 +40,16 @@ uint64_t checksum_of(std::span<const Tensor> tensors);
 // MISMATCH: ranks that differ only over cp have different checksums; 0 equals all. `all` is in rank order.
 void check_same_rows_over_cp(const Gangs& gangs, const std::vector<uint64_t>& all);
 
+// Where this rank's rows lie among those of all data coordinates, which may have different numbers of rows.
+struct RowPlace {
+  int64_t first = 0, all = 0;
+};
+// `rows` has those of each rank's batch, in rank order.
+RowPlace row_place(const Gangs& gangs, const std::vector<int64_t>& rows);
+
 // Sums the numbers of all ranks; `all` is in rank order. Numbers that are equal on several ranks (tp, pp)
 // count once. MISMATCH: ranks of one data coordinate have different batches.
-BatchTotals sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all);
+BatchSums sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all);
 // Sums losses and weights in rank order; `finite` is true if it is on all ranks.
 LossTotals sum_over(const Gangs& gangs, const std::vector<LossTotals>& all);
 

@@ -116,6 +116,16 @@ std::shared_ptr<const void> ModelRunner::await_backward() {
   return forward;
 }
 
+int64_t ModelRunner::rows_before(int64_t step, int microbatch, int64_t rows) {
+  if (rows_.step != step) rows_.of.clear();
+  rows_.step = step;
+  rows_.of[microbatch] = rows;
+  int64_t before = microbatch * rows;
+  for (const auto& [earlier, own] : rows_.of)
+    if (earlier >= 0 && earlier < microbatch) before += own - rows;
+  return before;
+}
+
 double ModelRunner::gradient_norm(double p, Stream& stream) {
   enter("gradient_norm", stream);
   parts_.fsdp->finish_gradients(stream);

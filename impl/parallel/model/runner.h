@@ -3,6 +3,7 @@
 // Thread rule: one thread at a time; calls are collective unless their comment says local.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -51,6 +52,9 @@ class ModelRunner {
   // Local. As long as the result lives, a forward awaits its backward, and updates are refused. A forward
   // that is given up may leave parameter groups unsharded; the next update reshards them.
   std::shared_ptr<const void> await_backward();
+  // Local. Notes that this microbatch of a step has `rows` rows over all data coordinates, and returns those
+  // of the microbatches before it. One that the step has not had counts as many as this one.
+  int64_t rows_before(int64_t step, int microbatch, int64_t rows);
   // Waits for all reductions and returns the norm of all gradients (model/clip.h).
   double gradient_norm(double p, Stream& stream);
   // Scales gradients down to a norm of at most `most` and returns the norm before. Refusals are agreed,
@@ -77,7 +81,11 @@ class ModelRunner {
   const Documents documents_;
   void* caller_ = nullptr;
   std::vector<std::weak_ptr<const void>> awaiting_;
-  bool given_up_ = false;  // a forward was given up since the last reshard
+  struct {
+    int64_t step = 0;
+    std::map<int, int64_t> of;  // by microbatch
+  } rows_;                      // of a loop of the caller's own
+  bool given_up_ = false;       // a forward was given up since the last reshard
 };
 
 }  // namespace gangway
