@@ -132,7 +132,7 @@ class Attention final : public Module {
     projections_.backward_weight(ctx, frame, dy);
   }
 
-  Values tables() const override { return {table_->made().cos, table_->made().sin}; }
+  Values tables() const override { return table_->made(); }
 
  private:
   void check(const Spec& x) const {
@@ -211,7 +211,7 @@ class Attention final : public Module {
   // Rotates the first `count` heads of x [B, S, N] in place.
   void rotate_columns(Context& ctx, const Tensor& x, int64_t count, bool inverse) {
     if (!table_->turns()) return;
-    const Positions positions = positions_of(ctx, x.dim(1));
+    const Positions positions = table_->positions(ctx, x.dim(1));
     const RopeTable::Pair table = table_->get(ctx, x.dtype(), positions.count);
     const Tensor x_T = columns(x, 0, count * head_dim_).flatten2();
     ctx.ops.rope({.x = x_T,

@@ -4,6 +4,7 @@
 #include <compare>
 #include <map>
 #include <span>
+#include <tuple>
 #include <unordered_set>
 
 #include "nn/gradient.h"
@@ -94,6 +95,7 @@ struct Documents::State {
   std::vector<Document> documents;   // empty: each row is one
   std::vector<int32_t> document_of;  // [rows, tokens]: indices of `documents`
   std::vector<int32_t> positions;    // [rows, tokens]; empty: 0, 1, 2, ... in each row
+  std::vector<int64_t> lengths;      // of each document, or row: the positions that it goes through
   int64_t position_count = 0;
 
   struct Key {
@@ -105,7 +107,7 @@ struct Documents::State {
     auto operator<=>(const Key&) const = default;
   };
   std::map<Key, KeyRanges> ranges;
-  std::map<std::pair<const Device*, int64_t>, Tensor> position_rows;
+  std::map<std::tuple<const Device*, int64_t, int64_t>, Tensor> position_rows;
 
   void read(const DocumentRows& given);
   Document document_at(int64_t row, int64_t token, int64_t whole) const {
@@ -113,7 +115,16 @@ struct Documents::State {
     return documents[static_cast<size_t>(document_of[static_cast<size_t>(row * tokens + token)])];
   }
   KeyRanges make(Context& ctx, const Wanted& wanted) const;
-  Tensor make_positions(Context& ctx, int64_t own_tokens) const;
+  size_t run_at(int64_t row, int64_t token) const {  // index of `lengths`
+    return documents.empty() ? static_cast<size_t>(row)
+                             : static_cast<size_t>(document_of[static_cast<size_t>(row * tokens + token)]);
+  }
+  bool has_long(ShortLength most, int64_t whole) const {
+    if (!is_given) return most.exceeded_by(whole);
+    return std::any_of(lengths.begin(), lengths.end(), [&](int64_t n) { return most.exceeded_by(n); });
+  }
+  int32_t position_at(int64_t row, int64_t token, int64_t whole, ShortLength most) const;
+  Tensor make_positions(Context& ctx, int64_t own_tokens, ShortLength most) const;
 };
 
 void Documents::State::read(const DocumentRows& given) {
@@ -135,6 +146,7 @@ void Documents::State::read(const DocumentRows& given) {
                          static_cast<int32_t>(d));
   }
   positions.resize(count);
+  lengths.resize(given.ids ? documents.size() : static_cast<size_t>(rows));
   for (int64_t at = 0; at < rows * tokens; ++at) {
     const int64_t row = at / tokens, token = at % tokens;
     const int64_t position =
@@ -143,6 +155,8 @@ void Documents::State::read(const DocumentRows& given) {
       fail(Code::invalid_argument, "batch.positions: token ", token, " of row ", row, " has position ",
            position, ", outside of [0, ", given.most_positions, ")");
     positions[static_cast<size_t>(at)] = static_cast<int32_t>(position);
+    int64_t& length = lengths[run_at(row, token)];
+    length = std::max(length, position + 1);
     position_count = std::max(position_count, position + 1);
   }
 }
@@ -178,13 +192,20 @@ KeyRanges Documents::State::make(Context& ctx, const Wanted& wanted) const {
   return made;
 }
 
-Tensor Documents::State::make_positions(Context& ctx, int64_t own_tokens) const {
+int32_t Documents::State::position_at(int64_t row, int64_t token, int64_t whole, ShortLength most) const {
+  const int64_t length = is_given ? lengths[run_at(row, token)] : whole;
+  const int64_t position = is_given ? positions[static_cast<size_t>(row * tokens + token)] : token;
+  return static_cast<int32_t>(position + (most.exceeded_by(length) ? most.value : 0));
+}
+
+Tensor Documents::State::make_positions(Context& ctx, int64_t own_tokens, ShortLength most) const {
   std::vector<int32_t> own;
+  const int64_t whole = own_tokens * part.ranks;
   const int64_t batch = is_given ? rows : 1;
   for (int64_t row = 0; row < batch; ++row)
     for (const Chunk& c : chunks_of(own_tokens, part.rank, part.ranks))
       for (int64_t i = c.position; i < c.position + c.count; ++i)
-        own.push_back(is_given ? positions[static_cast<size_t>(row * tokens + i)] : static_cast<int32_t>(i));
+        own.push_back(position_at(row, i, whole, most));
   return i32_tensor(ctx, own, is_given ? Shape{rows, own_tokens} : Shape{own_tokens});
 }
 
@@ -215,20 +236,22 @@ Tensor Documents::of_these_rows(const Tensor& x) const {
   return first_ == 0 && end_ == x.dim(0) ? x : x.slice(0, first_, end_);
 }
 
-Positions Documents::positions(Context& ctx, int64_t tokens) const {
+Positions Documents::positions(Context& ctx, int64_t tokens, ShortLength most) const {
   State& s = *state_;
   const int64_t whole = tokens * s.part.ranks;
-  if (!s.is_given && s.part.ranks == 1) return {tokens, {}};
+  const bool has_long = s.has_long(most, whole);
+  if (!s.is_given && s.part.ranks == 1 && !has_long) return {tokens, {}};
   if (s.is_given) check("positions", "", end_ - first_, tokens);
   if (s.is_given && first_ == end_) return {whole, {}};
-  const std::pair<const Device*, int64_t> key{&ctx.ops.device(), tokens};
+  const int64_t added = has_long ? most.value : 0;
+  const std::tuple<const Device*, int64_t, int64_t> key{&ctx.ops.device(), tokens, added};
   auto found = s.position_rows.find(key);
   if (found == s.position_rows.end()) {
     if (s.position_rows.size() >= kMostKept) s.position_rows.clear();
-    found = s.position_rows.emplace(key, s.make_positions(ctx, tokens)).first;
+    found = s.position_rows.emplace(key, s.make_positions(ctx, tokens, most)).first;
   }
-  return s.is_given ? Positions{s.position_count, of_these_rows(found->second)}
-                    : Positions{whole, found->second};
+  return s.is_given ? Positions{s.position_count + added, of_these_rows(found->second)}
+                    : Positions{whole + added, found->second};
 }
 
 KeyRanges Documents::ranges(Context& ctx, const Wanted& wanted) const {
@@ -285,9 +308,9 @@ Tensor i32_tensor(Context& ctx, const std::vector<int32_t>& values, const Shape&
   return made;
 }
 
-Positions positions_of(Context& ctx, int64_t tokens) {
-  if (ctx.cache != nullptr) return ctx.cache->positions(ctx, tokens);
-  return ctx.documents == nullptr ? Positions{tokens, {}} : ctx.documents->positions(ctx, tokens);
+Positions positions_of(Context& ctx, int64_t tokens, const Documents& alone, ShortLength most) {
+  if (ctx.cache != nullptr) return ctx.cache->positions(ctx, tokens, most);
+  return (ctx.documents == nullptr ? alone : *ctx.documents).positions(ctx, tokens, most);
 }
 
 }  // namespace gangway

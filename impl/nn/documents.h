@@ -18,11 +18,16 @@ struct Positions {
   int64_t count = 0;  // every position is below it
   Tensor rows;        // i32 [S], equal in all rows, or [B, S]; absent: 0, 1, 2, ... in each row
 };
+// The length up to which a document is short, for tables that have other rows for long ones: those of short
+// documents first, `value` of them, then those of long ones. Positions in long documents count from `value`
+// on. A document alone decides, so that its neighbours, the mesh and the microbatches change nothing. 0: all
+// documents are short.
+struct ShortLength {
+  int64_t value = 0;
+  bool exceeded_by(int64_t length) const { return value != 0 && length > value; }
+};
 // Returns a tensor with these values on the context's device. A meta device has no values.
 Tensor i32_tensor(Context& ctx, const std::vector<int32_t>& values, const Shape& shape);
-
-// Returns the positions of the context's rows, each of which has `tokens` tokens on this rank.
-Positions positions_of(Context& ctx, int64_t tokens);
 
 // Which keys of its own document a query sees: query i sees key j if i - j < window (0: there is no window)
 // and, if causal, j <= i. i and j count the tokens of the whole row.
@@ -68,7 +73,7 @@ class Documents {
   // INVALID_ARGUMENT: `who` got sequences of another number, or of another length, than these rows. `tokens`
   // is that of this rank's part.
   void check(const char* who, const std::string& name, int64_t batch, int64_t tokens) const;
-  Positions positions(Context& ctx, int64_t tokens) const;
+  Positions positions(Context& ctx, int64_t tokens, ShortLength most = {}) const;
 
   // The following take the number of tokens of this rank's part. They return absent tensors where the
   // mask without ranges shows the same keys.
@@ -96,5 +101,9 @@ class Documents {
   std::shared_ptr<State> state_;
   int64_t first_ = 0, end_ = 0;  // these rows of the state's; 0, 0: it has no rows of its own
 };
+
+// Returns the positions of the context's rows, each of which has `tokens` tokens on this rank. `alone`: what
+// a context without documents takes.
+Positions positions_of(Context& ctx, int64_t tokens, const Documents& alone, ShortLength most = {});
 
 }  // namespace gangway

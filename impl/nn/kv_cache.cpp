@@ -58,7 +58,7 @@ void KvCache::extend(Context& ctx, const void* layer, int64_t window, AttentionA
 void KvCache::begin(int64_t tokens) {
   if (made_for_ == tokens) return;
   ranges_.clear();
-  position_rows_ = {};
+  position_rows_.clear();
   made_for_ = tokens;
 }
 
@@ -76,17 +76,37 @@ const KeyRanges& KvCache::ranges(Context& ctx, int64_t tokens, int64_t window) {
   return seen;
 }
 
-Positions KvCache::positions(Context& ctx, int64_t tokens) {
+Positions KvCache::positions(Context& ctx, int64_t tokens, ShortLength most) {
   begin(tokens);
-  if (!position_rows_) {
+  const auto added = [&](size_t row) {
+    return !lengths_.empty() && most.exceeded_by(lengths_[row]) ? most.value : 0;
+  };
+  bool differ = pads_;
+  for (size_t row = 0; row < padding_.size(); ++row) differ = differ || added(row) != added(0);
+  Tensor& made_rows = position_rows_[most.value];
+  if (!made_rows) {
     // Padding has positions of the table, too, before the first token and behind the last one.
     const auto position = [&](int64_t row, int64_t i) {
-      return std::clamp<int64_t>(used_ + i - padding_[static_cast<size_t>(row)], 0, positions_ - 1);
+      const auto r = static_cast<size_t>(row);
+      return added(r) + std::clamp<int64_t>(used_ + i - padding_[r], 0, positions_ - 1);
     };
-    position_rows_ = made(ctx, pads_ ? rows() : 1, tokens, position);
-    if (!pads_) position_rows_ = position_rows_.reshape(Shape{tokens});
+    made_rows = made(ctx, differ ? rows() : 1, tokens, position);
+    if (!differ) made_rows = made_rows.reshape(Shape{tokens});
   }
-  return {positions_, position_rows_};
+  return {positions_ + most.value, made_rows};
+}
+
+void KvCache::replace(Context& ctx, const std::vector<size_t>& rows, const KvCache& other) {
+  GW_CHECK(other.used_, ==, used_);
+  for (auto& [layer, kept] : layers_) {
+    const Layer& read = other.layers_.at(layer);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto from = static_cast<int64_t>(i), to = static_cast<int64_t>(rows[i]);
+      for (const auto& [source, target] : {std::pair(read.k, kept.k), std::pair(read.v, kept.v)})
+        ctx.ops.cast(source.slice(0, from, from + 1).slice(1, 0, used_),
+                     target.slice(0, to, to + 1).slice(1, 0, used_), ctx.stream);
+    }
+  }
 }
 
 }  // namespace gangway

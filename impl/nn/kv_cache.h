@@ -37,7 +37,15 @@ class KvCache {
   // has run in every forward before this one.
   void extend(Context& ctx, const void* layer, int64_t window, AttentionArgs& args);
   // The positions of the forward's tokens, whose first one in each row has position 0.
-  Positions positions(Context& ctx, int64_t tokens);
+  Positions positions(Context& ctx, int64_t tokens, ShortLength most);
+  // The length of each row with the forwards to come, which decides whether it is short (ShortLength). Keys
+  // that were stored before a row got long have the angles of a short one.
+  void set_lengths(std::vector<int64_t> lengths) {
+    lengths_ = std::move(lengths);
+    made_for_ = -1;
+  }
+  // Replaces what `rows` hold by the rows of `other`, which has read as many columns.
+  void replace(Context& ctx, const std::vector<size_t>& rows, const KvCache& other);
 
  private:
   struct Layer {
@@ -49,6 +57,7 @@ class KvCache {
   int64_t rows() const { return static_cast<int64_t>(padding_.size()); }
 
   const std::vector<int64_t> padding_;
+  std::vector<int64_t> lengths_;  // empty: all rows are short
   const int64_t positions_, columns_;
   const bool pads_;  // whether any row has padding
   int64_t used_ = 0;
@@ -56,8 +65,8 @@ class KvCache {
   std::map<const void*, Layer> layers_;
   // Of the forward that runs; made at first use.
   int64_t made_for_ = -1;
-  Tensor position_rows_;
-  std::map<int64_t, KeyRanges> ranges_;  // by window
+  std::map<int64_t, Tensor> position_rows_;  // by ShortLength
+  std::map<int64_t, KeyRanges> ranges_;      // by window
 };
 
 }  // namespace gangway

@@ -74,6 +74,7 @@ class LearnedPositions final : public Module {
 
  private:
   Parameter& weight() const { return *parameters()[0]; }
+  const Documents alone_;  // for a context without documents
 
   // Calls use(part) for each part of x [B, S, D] of `rows` tokens, as [rows, D].
   template <typename Use>
@@ -85,7 +86,7 @@ class LearnedPositions final : public Module {
   // Returns the positions as the ids of rows, i64 [S] or [B S]; absent: they are 0, 1, 2, ... in each row.
   // With a frame it saves them.
   Tensor position_ids(Context& ctx, int64_t tokens, Frame* frame) {
-    const Positions positions = positions_of(ctx, tokens);
+    const Positions positions = positions_of(ctx, tokens, alone_);
     if (positions.count > weight().shape[0])
       fail(Code::invalid_argument, "LearnedPositions ", full_name(), ": a token has position ",
            positions.count - 1, ", but there are ", weight().shape[0], " (max_positions)");

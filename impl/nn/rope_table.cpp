@@ -138,6 +138,10 @@ double rope_attention_factor(const RopeOptions& o) {
   return o.mscale != 0 && o.mscale_all_dim != 0 ? at(o.mscale) / at(o.mscale_all_dim) : at(1);
 }
 
+ShortLength short_length(const RopeOptions& o) {
+  return {o.scaling == RopeScaling::longrope ? o.original_positions : 0};
+}
+
 void add_options(const RopeOptions& o, CallSignature& signature) {
   signature.add("rope_theta", o.theta);
   signature.add("rope_factor", o.factor);
@@ -171,30 +175,41 @@ RopeTable::RopeTable(const RopeOptions& o, int64_t head_dim) : options_(o), head
   if (o.scaling == RopeScaling::longrope) check_longrope(o, width);
 }
 
+Values RopeTable::made() const {
+  Values all = alone_.made();
+  all.push_back(table_.cos);
+  all.push_back(table_.sin);
+  return all;
+}
+
 RopeTable::Pair RopeTable::get(Context& ctx, DType compute, int64_t positions) {
-  const bool is_long = options_.scaling == RopeScaling::longrope && positions > options_.original_positions;
-  last_ = is_long ? 1 : 0;
-  Pair& table = tables_[last_];
   const DType dtype = statistics_dtype(compute);
-  if (table.cos && table.cos.dtype() == dtype && table.cos.dim(0) >= positions &&
-      &table.cos.device() == &ctx.ops.device())
-    return table;
+  if (table_.cos && table_.cos.dtype() == dtype && table_.cos.dim(0) >= positions &&
+      &table_.cos.device() == &ctx.ops.device())
+    return table_;
   const auto pairs = static_cast<size_t>(rotary_width(options_, head_dim_) / 2);
   const Shape shape{positions, static_cast<int64_t>(pairs)};
-  table.cos = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);
-  table.sin = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);
-  if (on_meta(ctx)) return table;
-  const std::vector<double> frequencies = rope_frequencies(options_, head_dim_, is_long);
+  table_.cos = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);
+  table_.sin = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);
+  if (on_meta(ctx)) return table_;
+  const std::vector<double> of_short = rope_frequencies(options_, head_dim_);
+  const int64_t most = short_length(options_).value,
+                shorts = most == 0 ? positions : std::min(positions, most);
+  const std::vector<double> of_long =
+      shorts == positions ? of_short : rope_frequencies(options_, head_dim_, true);
   const double factor = rope_attention_factor(options_);
-  std::vector<double> cosines(static_cast<size_t>(positions) * pairs), sines(cosines.size());
-  for (size_t at = 0; at < cosines.size(); ++at) {
-    const double angle = static_cast<double>(at / pairs) * frequencies[at % pairs];
-    cosines[at] = factor * std::cos(angle);
-    sines[at] = factor * std::sin(angle);
+  std::vector<double> cosines, sines;
+  for (int64_t row = 0; row < positions; ++row) {
+    const bool is_long = row >= shorts;
+    const auto position = static_cast<double>(is_long ? row - shorts : row);
+    for (const double frequency : is_long ? of_long : of_short) {
+      cosines.push_back(factor * std::cos(position * frequency));
+      sines.push_back(factor * std::sin(position * frequency));
+    }
   }
-  upload(ctx, cosines, table.cos);
-  upload(ctx, sines, table.sin);
-  return table;
+  upload(ctx, cosines, table_.cos);
+  upload(ctx, sines, table_.sin);
+  return table_;
 }
 
 }  // namespace gangway

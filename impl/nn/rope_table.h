@@ -4,6 +4,7 @@
 // Thread rule: that of the model.
 #pragma once
 
+#include "nn/documents.h"
 #include "nn/layers.h"
 
 namespace gangway {
@@ -19,6 +20,9 @@ double rope_attention_factor(const RopeOptions& options);
 // Adds all options. Ranks compare them.
 void add_options(const RopeOptions& options, CallSignature& signature);
 
+// The length up to which a document takes longrope's short factors.
+ShortLength short_length(const RopeOptions& options);
+
 class RopeTable {
  public:
   // INVALID_ARGUMENT: theta is not above 0, the turning part of head_dim is odd, factor is below 1, or a
@@ -28,18 +32,24 @@ class RopeTable {
   struct Pair {
     Tensor cos, sin;  // [at least `positions` rows, R / 2]; f64 if compute is f64, else f32
   };
-  // Returns the tables on the context's device; makes them if the last ones are too short, for sequences of
-  // another length (longrope), or differ in dtype or device. `positions`: every position is below it.
+  // Returns the tables on the context's device; makes them if the last ones are too short, or differ in dtype
+  // or device. `positions`: every position is below it. Long documents have rows of their own
+  // (short_length), so that they may lie beside short ones.
   Pair get(Context& ctx, DType compute, int64_t positions);
+  // The positions of the context's rows in these tables.
+  Positions positions(Context& ctx, int64_t tokens) const {
+    return positions_of(ctx, tokens, alone_, short_length(options_));
+  }
   bool turns() const { return rotary_width(options_, head_dim_) != 0; }
   const RopeOptions& options() const { return options_; }
-  const Pair& made() const { return tables_[last_]; }  // the last tables; absent before the first get()
+  // The last tables, and positions for a context without documents; absent before the first get().
+  Values made() const;
 
  private:
   RopeOptions options_;
   int64_t head_dim_;
-  Pair tables_[2];  // for short sequences, and for those that are long for longrope
-  size_t last_ = 0;
+  Pair table_;
+  const Documents alone_;  // for a context without documents
 };
 
 }  // namespace gangway

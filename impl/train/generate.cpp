@@ -2,14 +2,19 @@
 // token are read by a forward with logits, which takes one token of each row. Ranks of tp may split a
 // sequence evenly, so that a forward reads a multiple of tp tokens: padding follows the last one, which no
 // earlier token sees and the next forward writes over.
+//
+// With longrope, a row whose tokens get more than original_positions is long from then on: all its keys turn
+// by other angles. They are read once more, for this row alone, as transformers' generate does.
 #include "train/generate.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "base/interrupt.h"
 #include "base/philox.h"
 #include "nn/kv_cache.h"
+#include "nn/rope_table.h"
 #include "parallel/collective_call.h"
 #include "parallel/pipeline/runtime.h"
 #include "tensor/host_staging.h"
@@ -113,22 +118,25 @@ class Generation {
         multiple_(model.gangs().mesh().degree(Axis::tp)),
         drawer_(drawing_rank(model)),
         draws_(model.gangs().root()->rank() == drawer_),
-        cache_(padding_of(prompts), longest_ + options.new_tokens - 1,
-               longest_ + options.new_tokens - 1 + multiple_),
+        short_length_(gangway::short_length(decoder_options(model.root())->rope)),
+        cache_(cache_of(padding_of(prompts))),
         made_(rows_),
-        ended_(rows_, false) {}
+        ended_(rows_, false) {
+    cache_.set_lengths(lengths_of(all_rows()));
+  }
 
   // Returns whether all logits were finite.
   bool run() {
-    read_prompts();
+    if (options_.new_tokens > 0) read(cache_, all_rows(), longest_ - 1);
     const uint64_t key = philox_key(options_.seed, "generate");
     for (int64_t i = 0; i < options_.new_tokens && !all_ended(); ++i) {
       poll_interrupt_throttled();
       std::vector<int64_t> next(rows_ + 1, 0);  // the last one: whether a rank asks to end
       next[rows_] = stops_ ? 1 : 0;
       {
+        read_again_what_got_long();
         const StackScope scope(model_.temporaries());
-        const Values logits = forward(1, true, [&](size_t row, int64_t) { return last_token(row); });
+        const Values logits = forward(cache_, all_rows(), 1, true);
         if (draws_) draw(logits.at(0), key, static_cast<uint64_t>(i), next);
       }
       if (!exchange(next)) break;
@@ -155,42 +163,84 @@ class Generation {
     return padding;
   }
   bool all_ended() const { return std::find(ended_.begin(), ended_.end(), false) == ended_.end(); }
-  int64_t last_token(size_t row) const {
-    return made_[row].empty() ? prompts_[row].back() : made_[row].back();
+  std::vector<size_t> all_rows() const {
+    std::vector<size_t> rows(rows_);
+    std::iota(rows.begin(), rows.end(), size_t{0});
+    return rows;
+  }
+  // The numbers of tokens that rows have so far.
+  std::vector<int64_t> lengths_of(const std::vector<size_t>& rows) const {
+    std::vector<int64_t> lengths;
+    for (const size_t row : rows)
+      lengths.push_back(static_cast<int64_t>(prompts_[row].size() + made_[row].size()));
+    return lengths;
+  }
+  KvCache cache_of(std::vector<int64_t> padding) const {
+    const int64_t positions = longest_ + options_.new_tokens - 1;
+    return {std::move(padding), positions, positions + multiple_};
   }
 
-  // Reads all tokens of the prompts but the last ones.
-  void read_prompts() {
+  // The token of a row in a column: padding, the prompt, then what was made. A row that has ended repeats its
+  // last token.
+  int64_t token_at(size_t row, int64_t column) const {
+    const auto& prompt = prompts_[row];
+    const auto& made = made_[row];
+    const int64_t length = static_cast<int64_t>(prompt.size());
+    const int64_t at = column - (longest_ - length);
+    if (at < 0) return 0;
+    if (at < length) return prompt[static_cast<size_t>(at)];
+    if (made.empty()) return prompt.back();
+    return made[std::min(static_cast<size_t>(at - length), made.size() - 1)];
+  }
+
+  // Reads the columns of these rows, without logits, until the cache has used `end`.
+  void read(KvCache& cache, const std::vector<size_t>& rows, int64_t end) {
     const int64_t most = decoder_options(model_.root())->max_positions / multiple_ * multiple_;
     const int64_t chunk = std::max(multiple_, std::min(most, kChunk / multiple_ * multiple_));
-    while (options_.new_tokens > 0 && cache_.used() < longest_ - 1) {
+    while (cache.used() < end) {
       poll_interrupt_throttled();
       const StackScope scope(model_.temporaries());
-      forward(std::min(chunk, longest_ - 1 - cache_.used()), false, [&](size_t row, int64_t i) {
-        const auto& prompt = prompts_[row];
-        const int64_t at = cache_.used() + i - (longest_ - static_cast<int64_t>(prompt.size()));
-        return at < 0 ? 0 : prompt[static_cast<size_t>(at)];
-      });
+      forward(cache, rows, std::min(chunk, end - cache.used()), false);
     }
   }
 
-  // Reads the next `tokens` tokens of each row. Returns the logits [rows, at least `tokens`, vocab], on the
-  // ranks of the last stage, if they are wanted.
-  template <typename Token>
-  Values forward(int64_t tokens, bool wants_logits, const Token& token) {
+  void read_again_what_got_long() {
+    std::vector<size_t> rows;
+    std::vector<int64_t> padding;
+    const std::vector<int64_t> lengths = lengths_of(all_rows());
+    for (size_t row = 0; row < rows_; ++row) {
+      if (ended_[row] || made_[row].empty() || !short_length_.exceeded_by(lengths[row]) ||
+          short_length_.exceeded_by(lengths[row] - 1))
+        continue;
+      rows.push_back(row);
+      padding.push_back(longest_ - static_cast<int64_t>(prompts_[row].size()));
+    }
+    if (rows.empty()) return;
+    KvCache longs = cache_of(std::move(padding));
+    longs.set_lengths(lengths_of(rows));
+    read(longs, rows, cache_.used());
+    Context ctx = model_.run().context(stream_);
+    cache_.replace(ctx, rows, longs);
+    cache_.set_lengths(lengths);
+  }
+
+  // Reads the next `tokens` columns of these rows. Returns the logits [rows, at least `tokens`, vocab], on
+  // the ranks of the last stage, if they are wanted.
+  Values forward(KvCache& cache, const std::vector<size_t>& rows, int64_t tokens, bool wants_logits) {
     const int64_t length = (tokens + multiple_ - 1) / multiple_ * multiple_;
     Context ctx = model_.run().context(stream_);
-    ctx.cache = &cache_;
-    cache_.set_wants_logits(wants_logits);
-    const Tensor ids = model_.temporaries().allocate(DType::i64, Shape{static_cast<int64_t>(rows_), length});
+    ctx.cache = &cache;
+    cache.set_wants_logits(wants_logits);
+    const Tensor ids =
+        model_.temporaries().allocate(DType::i64, Shape{static_cast<int64_t>(rows.size()), length});
     const HostStaging host(ids);
     auto* out = host.data<int64_t>();
-    for (size_t row = 0; row < rows_; ++row)
-      for (int64_t i = 0; i < length; ++i) *out++ = i < tokens ? token(row, i) : 0;
+    for (const size_t row : rows)
+      for (int64_t i = 0; i < length; ++i) *out++ = i < tokens ? token_at(row, cache.used() + i) : 0;
     host.send(stream_);
     Values outputs = model_.pipeline() == nullptr ? model_.run().forward(ctx, std::span(&ids, 1), nullptr)
                                                   : model_.pipeline()->forward(ctx, {ids});
-    cache_.advance(tokens);
+    cache.advance(tokens);
     return outputs;
   }
 
@@ -257,6 +307,7 @@ class Generation {
   const int64_t longest_, multiple_;
   const int drawer_;
   const bool draws_;
+  const ShortLength short_length_;
   KvCache cache_;
   TokenRows made_;
   std::vector<bool> ended_;

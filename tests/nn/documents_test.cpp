@@ -26,6 +26,8 @@ struct Rows {
 
 const Rows kRows{12, {4, 4, 4, 9, 2, 2, 2, 2, 2, 2, -1, -1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0}};
 
+const Documents kAlone;
+
 // The tokens of a rank in its order.
 std::vector<int64_t> tokens_of(int64_t whole, SequencePart part) {
   std::vector<int64_t> all;
@@ -39,24 +41,44 @@ TEST(Documents, PositionsCountFromZeroInEachDocument) {
   Context ctx = rig.context();
   const Documents documents = kRows.documents();
   ctx.documents = &documents;
-  const Positions positions = positions_of(ctx, 12);
+  const Positions positions = positions_of(ctx, 12, kAlone);
   EXPECT_EQ(positions.count, 11);
   EXPECT_EQ(numbers(positions.rows),
             (std::vector<int32_t>{0, 1, 2, 0, 0, 1, 2, 3, 4, 5, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0}));
   const Documents second = documents.rows(1, 2);
   ctx.documents = &second;
-  EXPECT_EQ(numbers(positions_of(ctx, 12).rows), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0}));
+  EXPECT_EQ(numbers(positions_of(ctx, 12, kAlone).rows),
+            (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0}));
 }
 
 TEST(Documents, WithoutDocumentsPositionsAreThoseOfTheWholeRow) {
   Rig rig;
   Context ctx = rig.context();
-  EXPECT_EQ(positions_of(ctx, 7).count, 7);
-  EXPECT_FALSE(positions_of(ctx, 7).rows);
+  EXPECT_EQ(positions_of(ctx, 7, kAlone).count, 7);
+  EXPECT_FALSE(positions_of(ctx, 7, kAlone).rows);
   const Documents part(SequencePart{1, 2});
   ctx.documents = &part;
-  EXPECT_EQ(positions_of(ctx, 4).count, 8);
-  EXPECT_EQ(numbers(positions_of(ctx, 4).rows), (std::vector<int32_t>{2, 3, 4, 5}));
+  EXPECT_EQ(positions_of(ctx, 4, kAlone).count, 8);
+  EXPECT_EQ(numbers(positions_of(ctx, 4, kAlone).rows), (std::vector<int32_t>{2, 3, 4, 5}));
+}
+
+// The length of a document alone decides, not that of its neighbours.
+TEST(Documents, PositionsInLongDocumentsComeBehindThoseOfShortOnes) {
+  Rig rig;
+  Context ctx = rig.context();
+  const Documents documents = kRows.documents();
+  ctx.documents = &documents;
+  const Positions positions = positions_of(ctx, 12, kAlone, {6});
+  EXPECT_EQ(positions.count, 17);
+  EXPECT_EQ(numbers(positions.rows), (std::vector<int32_t>{0, 1, 2, 0, 0,  1,  2,  3,  4,  5,  0,  1,
+                                                           6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0}));
+  EXPECT_EQ(numbers(positions_of(ctx, 12, kAlone).rows)[12], 0) << "without a bound all are short";
+  ctx.documents = nullptr;
+  EXPECT_FALSE(positions_of(ctx, 6, kAlone, {6}).rows);
+  EXPECT_EQ(numbers(positions_of(ctx, 7, kAlone, {6}).rows), (std::vector<int32_t>{6, 7, 8, 9, 10, 11, 12}));
+  const Documents part(SequencePart{1, 2});
+  ctx.documents = &part;
+  EXPECT_EQ(numbers(positions_of(ctx, 4, kAlone, {6}).rows), (std::vector<int32_t>{8, 9, 10, 11}));
 }
 
 TEST(Documents, NoRangesWhereTheMaskAloneSaysTheSame) {

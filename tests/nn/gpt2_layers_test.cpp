@@ -314,21 +314,24 @@ RopeOptions longrope() {
   return o;
 }
 
-TEST(RopeScaling, LongropeTakesTheFactorsOfTheLengthOfTheSequence) {
+TEST(RopeScaling, LongropeTakesTheFactorsOfTheLengthOfEachSequence) {
   Rig rig;
   Context ctx = rig.context();
   RopeTable table(longrope(), 8);
   const double factor = std::sqrt(1 + std::log(4.0) / std::log(16.0));
-  const auto second_cosine = [&](int64_t positions, int pair) {
-    const RopeTable::Pair pairs = table.get(ctx, DType::f64, positions);
+  const auto cosine = [&](int64_t tokens, int64_t position, int pair) {
+    const Positions positions = table.positions(ctx, tokens);
+    const RopeTable::Pair pairs = table.get(ctx, DType::f64, positions.count);
     EXPECT_EQ(pairs.cos.dim(1), 2) << "half of the head turns";
-    return get(pairs.cos)[static_cast<size_t>(2 + pair)];
+    const auto row =
+        positions.rows ? static_cast<int64_t>(get(positions.rows)[static_cast<size_t>(position)]) : position;
+    return get(pairs.cos)[static_cast<size_t>(2 * row + pair)];
   };
   for (int again = 0; again < 2; ++again) {
-    EXPECT_NEAR(second_cosine(16, 1), factor * std::cos(0.1 / 2), 1e-15);
-    EXPECT_NEAR(second_cosine(17, 1), factor * std::cos(0.1 / 5), 1e-15);
-    EXPECT_NEAR(second_cosine(2, 0), factor * std::cos(1.0), 1e-15);
-    EXPECT_NEAR(second_cosine(40, 0), factor * std::cos(0.25), 1e-15);
+    EXPECT_NEAR(cosine(16, 1, 1), factor * std::cos(0.1 / 2), 1e-15);
+    EXPECT_NEAR(cosine(17, 1, 1), factor * std::cos(0.1 / 5), 1e-15);
+    EXPECT_NEAR(cosine(2, 1, 0), factor * std::cos(1.0), 1e-15);
+    EXPECT_NEAR(cosine(40, 39, 0), factor * std::cos(39 * 0.25), 1e-15);
   }
 }
 

@@ -44,6 +44,16 @@ DecoderOptions config_of(int64_t window) {
   return config;
 }
 
+// Some documents are longer than 12 tokens and take the other factors, beside short ones of their row.
+DecoderOptions with_longrope(DecoderOptions config) {
+  config.rope.scaling = RopeScaling::longrope;
+  config.rope.factor = 4;
+  config.rope.original_positions = 12;
+  config.rope.short_factors = {1, 1.5, 2};
+  config.rope.long_factors = {3, 5, 9};
+  return config;
+}
+
 struct Case {
   const char* name;
   MeshOptions degrees = {.dp_shard = 1};
@@ -171,6 +181,17 @@ TEST(PackedDocuments, EqualTheDocumentsOneByOneWithWindowsOfEveryLength) {
   }
 }
 
+TEST(PackedDocuments, TakeLongropesFactorsEachByItsOwnLength) {
+  const DecoderOptions config = with_longrope(config_of(0));
+  const Outcome want = one_by_one(config);
+  for (const int microbatches : {1, 4})
+    test::run_ranks(1, [&](Gang& root) {
+      const Case c{"one rank", {.dp_shard = 1}, microbatches};
+      const auto model = model_of(root, c, config);
+      expect_equal(step_of(*model, c, batch_of(*model)), want, text(microbatches, " microbatches"));
+    });
+}
+
 const Case kCases[] = {
     {"cp 2 ring", {.dp_shard = 1, .cp = 2}, 2},
     {"cp 2 all_gather", {.dp_shard = 1, .cp = 2}, 2, ContextMethod::all_gather},
@@ -190,12 +211,12 @@ const Case kCases[] = {
 };
 
 TEST(PackedDocuments, EveryMeshGivesTheGradientsOfOneRank) {
-  for (const int64_t window : {0, 4}) {
-    const Outcome want = one_by_one(config_of(window));
+  for (const DecoderOptions& config : {config_of(0), with_longrope(config_of(4))}) {
+    const Outcome want = one_by_one(config);
     for (const Case& c : kCases)
       test::run_ranks(c.ranks(), [&](Gang& root) {
-        const auto model = model_of(root, c, config_of(window));
-        expect_equal(step_of(*model, c, batch_of(*model)), want, text(c.name, ", window ", window));
+        const auto model = model_of(root, c, config);
+        expect_equal(step_of(*model, c, batch_of(*model)), want, text(c.name, ", window ", config.window));
       });
   }
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <set>
 
+#include "nn/attention.h"
 #include "train/sampling.h"
 #include "train/train_testing.h"
 
@@ -219,6 +220,39 @@ std::vector<int64_t> greedy_without_cache(Model& model, std::vector<int64_t> tok
   return made;
 }
 
+void use_longrope(DecoderOptions& config, int64_t original_positions) {
+  const auto pairs = static_cast<size_t>(checked_head_dim(config) / 2);
+  config.rope.scaling = RopeScaling::longrope;
+  config.rope.factor = 4;
+  config.rope.original_positions = original_positions;
+  config.rope.short_factors.assign(pairs, 1);
+  config.rope.long_factors.assign(pairs, 9);
+}
+
+// The number of tokens that are asked for changes nothing, nor do the other rows.
+TEST(Generate, LongropeTakesTheFactorsOfWhatEachRowHasSoFar) {
+  Reference reference("llama_parity");
+  use_longrope(reference.config, 8);
+  test::run_ranks(1, [&](Gang& root) {
+    const auto model = reference_model(root, reference);
+    const TokenRows prompts = {{3, 1, 4}, {2, 7, 1, 8, 2, 8, 1, 8, 2, 8}, {5, 9, 2, 6, 5, 3, 5}};
+    TokenRows wanted;
+    for (const auto& prompt : prompts) wanted.push_back(greedy_without_cache(*model, prompt, 9));
+    GenerateOptions options;
+    options.temperature = 0;
+    for (const int64_t count : {5, 9}) {
+      options.new_tokens = count;
+      const TokenRows together = generate(*model, prompts, options, model->device().stream());
+      for (size_t row = 0; row < prompts.size(); ++row) {
+        std::vector<int64_t> first = wanted[row];
+        first.resize(static_cast<size_t>(count));
+        EXPECT_EQ(together[row], first) << row;
+        EXPECT_EQ(generated(*model, prompts[row], options), first) << row << " alone";
+      }
+    }
+  });
+}
+
 struct GenerateMesh {
   const char* name;
   MeshOptions mesh;
@@ -233,9 +267,11 @@ TEST(Generate, PromptsOfDifferentLengthsGiveOnEveryMeshTheTokensOfEachWithoutACa
   GenerateOptions options;
   options.new_tokens = 9;
   options.temperature = 0;
+  // With a window, the rows get long for longrope one after the other.
   for (const int64_t window : {0, 5}) {
     Reference windowed("llama_parity");
     windowed.config.window = window;
+    if (window != 0) use_longrope(windowed.config, 8);
     TokenRows want;
     test::run_ranks(1, [&](Gang& root) {
       const auto model = reference_model(root, windowed);
