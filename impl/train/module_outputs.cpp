@@ -6,6 +6,7 @@
 
 #include "gang/agreement.h"
 #include "nn/chain.h"
+#include "nn/custom.h"
 #include "tensor/host_view.h"
 
 namespace gangway {
@@ -45,22 +46,34 @@ class Observed final : public Module {
   ModuleOutputs& outputs_;
 };
 
-void observe_children(Module& module, size_t count, ModuleOutputs& outputs) {
-  for (size_t i = 0; i < count; ++i)
-    module.set_child(i, std::make_shared<Observed>(module.children()[i].module, outputs));
+// Returns whether only the module itself runs its children, each by its forward.
+bool runs_children(const Module& module) {
+  return module.is_block() || dynamic_cast<const Chain*>(&module) != nullptr ||
+         dynamic_cast<const Custom*>(&module) != nullptr;
+}
+
+// Puts wrappers around the first `count` children, and around what all children run themselves.
+void observe_inside(Module& module, size_t count, ModuleOutputs& outputs) {
+  for (size_t i = 0; i < module.children().size(); ++i) {
+    Module& inner = unwrapped(*module.children()[i].module);
+    if (runs_children(inner)) observe_inside(inner, inner.children().size(), outputs);
+    if (i < count) module.set_child(i, std::make_shared<Observed>(module.children()[i].module, outputs));
+  }
+}
+
+std::string name_of(const Module& module) {
+  return module.full_name().empty() ? module.kind() : module.full_name();
 }
 
 }  // namespace
 
 void observe_outputs(Module& root, ModuleOutputs& outputs) {
-  auto* const chain = dynamic_cast<Chain*>(&unwrapped(root));
-  if (chain == nullptr || chain->children().empty()) return;
-  for (const Module::Child& child : chain->children())
-    if (Module& inner = unwrapped(*child.module); inner.is_block())
-      observe_children(inner, inner.children().size(), outputs);
-  const Module& last = unwrapped(*chain->children().back().module);
-  outputs.last = last.full_name().empty() ? last.kind() : last.full_name();
-  observe_children(*chain, chain->children().size() - 1, outputs);
+  Module& whole = unwrapped(root);
+  const size_t count = whole.children().size();
+  if (count == 0 || !runs_children(whole)) return;
+  const bool is_chain = dynamic_cast<const Chain*>(&whole) != nullptr;
+  outputs.last = name_of(is_chain ? unwrapped(*whole.children().back().module) : whole);
+  observe_inside(whole, is_chain ? count - 1 : count, outputs);
 }
 
 std::map<std::string, OutputSize> summed_over_ranks(Gangs& gangs, const ModuleOutputs& outputs) {
@@ -97,6 +110,17 @@ std::string first_that_differs(const ModuleOutputs& alone, const std::map<std::s
     if (std::fabs(squares - own.squares) > tolerance * std::max(squares, own.squares)) return name;
   }
   return knows_all ? alone.last : std::string();
+}
+
+std::string first_not_finite(Gangs& gangs, const ModuleOutputs& outputs) {
+  const auto found = std::find_if(outputs.order.begin(), outputs.order.end(), [&](const std::string& name) {
+    return !std::isfinite(outputs.sizes.at(name).squares);
+  });
+  const std::string own = found == outputs.order.end() ? std::string() : *found;
+  const std::vector<std::string> all = gangs.root()->agreement().all_gather_bytes(Channel::control, own);
+  for (size_t r = 0; r < all.size(); ++r)
+    if (!all[r].empty()) return text("that of ", all[r], " on rank ", r);
+  return {};
 }
 
 }  // namespace gangway

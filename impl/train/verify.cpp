@@ -32,13 +32,13 @@ VerifySide step_of(Model& model, const Batch& batch, int microbatches) {
   VerifySide side;
   side.first = parameter_values(model);
   const StepResult result = train_step(model, optimizer.get(), batch, options, stream);
-  if (result.skipped != Skip::none)
-    fail(Code::invalid_argument, "verify: ",
-         result.skipped == Skip::no_weight ? "no item of the batch counts in the loss"
-                                           : "the loss or a gradient is not finite",
-         "; give another batch");
+  if (result.skipped == Skip::no_weight)
+    fail(Code::invalid_argument, "verify: no item of the batch counts in the loss; give another batch");
+  side.finite = result.skipped == Skip::none;
   side.loss = result.loss;
   side.grad_norm = result.grad_norm;
+  side.norms = model.inspect().gradient_norms();
+  if (!side.finite) return side;
   take_gradients(model, side);
   side.loss_after = eval_step(model, batch, options, stream).loss;
   return side;
@@ -65,6 +65,7 @@ VerifyResult verify(const GangsPtr& gangs, const std::function<ModulePtr()>& bui
   const VerifySide mesh = step_of(model, batch, options.microbatches);
   const std::vector<std::string> batches = gather_batches(*gangs, batch, model.device().stream());
   const std::map<std::string, OutputSize> sizes = summed_over_ranks(*gangs, mesh_outputs);
+  const std::string broken = mesh.finite ? std::string() : first_not_finite(*gangs, mesh_outputs);
   VerifySide alone;
   call.check([&] {
     Model single(whole, one_rank(model.device()));
@@ -73,10 +74,19 @@ VerifyResult verify(const GangsPtr& gangs, const std::function<ModulePtr()>& bui
     single.build().parallelize(in_f64(same));
     observe_outputs(single.root(), outputs);
     alone = step_of(single, joined_batch(batches, single.device()), 1);
+    if (!mesh.finite && !alone.finite)
+      fail(Code::invalid_argument,
+           "verify: the loss or a gradient is not finite, on one rank, too; give another batch");
   });
+  const std::vector<NamedParameter>& parameters = model.inspect().parameters();
+  if (mesh.finite != alone.finite) {
+    VerifyResult result = not_finite(parameters, mesh, alone, broken);
+    agree(*gangs, result);
+    return result;
+  }
   const bool differs = !near(mesh.loss, alone.loss, options.tolerance);
   VerifyResult result =
-      compared(model.inspect().parameters(), mesh, alone, options.tolerance,
+      compared(parameters, mesh, alone, options.tolerance,
                differs ? first_that_differs(outputs, sizes, options.tolerance) : std::string());
   agree(*gangs, result);
   return result;

@@ -29,15 +29,15 @@ struct VerifyResult {
   // module changes the gradients of those before it, too.
   std::string parameter;
   double difference = 0;  // of its gradient, over the norm of the gradient
-  // The first module, in the order of forward, whose output differs; empty: none does, or that is not known,
-  // as for a model that is no chain of modules.
+  // The first module, in the order of forward, whose output differs; empty: none does, or that is not known.
   std::string module;
   std::string refusal;  // what differs, with both values; empty: nothing does
 };
 
 // Makes two models by `build`, which returns a new description at each call, the same on every rank. `batch`
 // is this rank's, as in train_step. Compares first values, loss, norm of the gradients, every gradient, and
-// the loss after a step of SGD; if the losses differ, the outputs of modules, too. Every rank computes the
+// the loss after a step of SGD; if the losses differ, the outputs of modules, too. A NaN or an infinity that
+// one of the two steps has alone is a difference; INVALID_ARGUMENT: both have one. Every rank computes the
 // step of one rank for itself, with the batches of all. What differs on one rank is refused on all.
 VerifyResult verify(const GangsPtr& gangs, const std::function<ModulePtr()>& build, const Batch& batch,
                     const VerifyOptions& options);

@@ -52,6 +52,15 @@ std::string norm_culprit(const std::vector<NamedParameter>& parameters, const Ve
   return tied.empty() ? "" : ": each counts as it should by itself, so that a tied one counts twice: " + tied;
 }
 
+VerifyResult numbers_of(const VerifySide& mesh, const VerifySide& alone) {
+  VerifyResult result;
+  result.loss = alone.loss;
+  result.mesh_loss = mesh.loss;
+  result.grad_norm = alone.grad_norm;
+  result.mesh_grad_norm = mesh.grad_norm;
+  return result;
+}
+
 std::string refusal_of(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
                        const VerifySide& alone, double tolerance, const VerifyResult& result) {
   for (size_t i = 0; i < parameters.size(); ++i)
@@ -76,6 +85,26 @@ std::string refusal_of(const std::vector<NamedParameter>& parameters, const Veri
 }
 
 }  // namespace
+
+VerifyResult not_finite(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
+                        const VerifySide& alone, const std::string& output) {
+  VerifyResult result = numbers_of(mesh, alone);
+  const VerifySide& broken = mesh.finite ? alone : mesh;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    if (!wants_gradient(*parameters[i].parameter)) continue;
+    ++result.parameters;
+    if (!std::isfinite(broken.norms[i]) && result.differing++ == 0) result.parameter = parameters[i].name;
+  }
+  result.refusal =
+      text(mesh.finite ? "on one rank" : "over the mesh", " the loss is ", broken.loss, ", and ",
+           mesh.finite ? mesh.loss : alone.loss, mesh.finite ? " over the mesh" : " on one rank");
+  if (!output.empty())
+    result.refusal += "; the first output that is not finite, in the order of forward, is " + output;
+  if (result.differing != 0)
+    result.refusal += text("; the gradient of ", result.parameter, " is the first that is not finite, of ",
+                           result.differing, " of ", result.parameters, ", in the order of backward");
+  return result;
+}
 
 void check_tolerance(const char* call, double tolerance) {
   if (!(std::isfinite(tolerance) && tolerance > 0))
@@ -130,11 +159,7 @@ bool near(double a, double b, double tolerance) {
 
 VerifyResult compared(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
                       const VerifySide& alone, double tolerance, std::string module) {
-  VerifyResult result;
-  result.loss = alone.loss;
-  result.mesh_loss = mesh.loss;
-  result.grad_norm = alone.grad_norm;
-  result.mesh_grad_norm = mesh.grad_norm;
+  VerifyResult result = numbers_of(mesh, alone);
   result.module = std::move(module);
   compare_gradients(parameters, mesh, alone, tolerance, result);
   result.refusal = refusal_of(parameters, mesh, alone, tolerance, result);

@@ -13,6 +13,7 @@
 namespace gangway {
 
 struct VerifySide {
+  bool finite = true;  // loss and gradients; if they are not, the norms say which, and there are no gradients
   double loss = 0, grad_norm = 0, loss_after = 0;
   std::vector<std::vector<double>> first, gradients;  // of each parameter: before the step, and of it
   std::vector<double> norms;                          // of the gradients, as the step summed them
@@ -36,6 +37,9 @@ bool near(double a, double b, double tolerance);
 // `module`: the first whose output differs, if that is known.
 VerifyResult compared(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
                       const VerifySide& alone, double tolerance, std::string module);
+// Of two sides of which one is not finite. `output`: the first output that is not, if that is known.
+VerifyResult not_finite(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
+                        const VerifySide& alone, const std::string& output);
 // Each rank compares its own copy of what is whole on several ranks. Gives the ranks on which nothing differs
 // what differs on the first rank on which something does, so that all of them refuse. Collective.
 void agree(Gangs& gangs, VerifyResult& result);

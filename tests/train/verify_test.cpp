@@ -1,13 +1,14 @@
 // A step over a mesh against the same step on one rank: equal where the library is right, and the name of the
 // module where an error was planted.
 #include "train/verify.h"
+#include "nn/custom.h"
 #include "nn/small_llama.h"
 #include "train/train_testing.h"
 
 namespace gangway::test {
 namespace {
 
-enum class Plant { nothing, own_gradient, input_gradient, output };
+enum class Plant { nothing, own_gradient, input_gradient, output, nan_output, nan_gradient, nan_everywhere };
 
 // y = s x. On the second data rank it has the planted error.
 class Scale final : public CustomBehaviour {
@@ -16,7 +17,9 @@ class Scale final : public CustomBehaviour {
 
   Specs shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }
   void forward(Call& call) override {
-    const double factor = copy_out<double>(call.parameters[0]->value)[0] * error(call, Plant::output);
+    double factor = copy_out<double>(call.parameters[0]->value)[0] * error(call, Plant::output);
+    if (plant_ == Plant::nan_everywhere || (plant_ == Plant::nan_output && call.ctx.data_index == 1))
+      factor = NAN;
     copy_in(call.outputs[0], times(call.inputs[0], factor));
   }
   void backward_input(Call& call) override {
@@ -27,6 +30,7 @@ class Scale final : public CustomBehaviour {
       copy_in(call.input_grads[0], times(call.output_grads[0], s * error(call, Plant::input_gradient)));
     std::vector<double> gradient = copy_out<double>(call.parameters[0]->grad->tensor);
     for (size_t i = 0; i < x.size(); ++i) gradient[0] += x[i] * dy[i] * error(call, Plant::own_gradient);
+    if (plant_ == Plant::nan_gradient && call.ctx.data_index == 1) gradient[0] = NAN;
     copy_in(call.parameters[0]->grad->tensor, gradient);
   }
   bool has_backward_weight() const override { return false; }
@@ -70,17 +74,48 @@ class HalfSquare final : public CustomBehaviour {
   bool accepts(DType) const override { return true; }
 };
 
-ModulePtr planted(Plant plant) {
+// A module of the caller's own that runs its children itself.
+class Whole final : public CustomBehaviour {
+ public:
+  Specs shapes(Custom&, Context&, std::span<const Spec>) override {
+    return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
+  }
+  void forward(Call& call) override {
+    Values x(call.inputs.begin(), call.inputs.end());
+    for (const Module::Child& child : call.module.children())
+      x = child.module->forward(call.ctx, x, call.frame);
+    for (size_t i = 0; i < 2; ++i) copy_in(call.outputs[i], copy_out<double>(x[i]));
+  }
+  void backward_input(Call& call) override {
+    Values dy;
+    for (size_t i = call.module.children().size(); i-- > 0;)
+      dy = call.module.child(i).backward(call.ctx, dy, *call.frame);
+    if (call.input_grads[0]) copy_in(call.input_grads[0], copy_out<double>(dy[0]));
+  }
+  bool has_backward_weight() const override { return false; }
+  void backward_weight(Call&) override {}
+  void free_state(void*) noexcept override {}
+  bool accepts(DType) const override { return true; }
+};
+
+ModulePtr planted(Plant plant, bool custom = false) {
   CustomOptions scale, loss;
   scale.name = "Scale";
   scale.parameters = {{"factor", Shape{1}, Init::ones()}};
   loss.name = "HalfSquare";
   loss.output_count = 2;
-  return make_sequential({make_linear(3, 4, false), make_custom(scale, std::make_shared<Scale>(plant)),
-                          make_linear(4, 2, false), make_custom(loss, std::make_shared<HalfSquare>())});
+  const std::vector<ModulePtr> parts = {
+      make_linear(3, 4, false), make_custom(scale, std::make_shared<Scale>(plant)), make_linear(4, 2, false),
+      make_custom(loss, std::make_shared<HalfSquare>())};
+  if (!custom) return make_sequential(parts);
+  CustomOptions whole;
+  whole.name = "Whole";
+  whole.output_count = 2;
+  whole.children = {{"up", parts[0]}, {"act", parts[1]}, {"down", parts[2]}, {"loss", parts[3]}};
+  return make_custom(whole, std::make_shared<Whole>());
 }
 
-VerifyResult verify_planted(Plant plant) {
+VerifyResult verify_planted(Plant plant, bool custom = false) {
   VerifyResult result;
   run_ranks(2, [&](Gang& root) {
     std::vector<double> x;
@@ -90,7 +125,7 @@ VerifyResult verify_planted(Plant plant) {
     Batch batch;
     batch.inputs = {rows};
     batch.weight = 2;
-    const VerifyResult own = verify(make_gangs(root), [&] { return planted(plant); }, batch, {});
+    const VerifyResult own = verify(make_gangs(root), [&] { return planted(plant, custom); }, batch, {});
     if (root.rank() == 1) result = own;
   });
   return result;
@@ -125,6 +160,60 @@ TEST(Verify, SaysBothLossesWhereTheForwardIsWrong) {
   EXPECT_NE(result.refusal.find(text("the loss is ", result.mesh_loss, ", and ", result.loss)),
             std::string::npos)
       << result.refusal;
+}
+
+TEST(Verify, NamesTheModuleInsideOneOfTheCallersOwn) {
+  const VerifyResult result = verify_planted(Plant::output, true);
+  EXPECT_EQ(result.module, "act");
+  EXPECT_EQ(verify_planted(Plant::nothing, true).refusal, "");
+}
+
+TEST(Verify, NamesRankModuleAndParameterOfANaNThatTheMeshAloneHas) {
+  for (const bool custom : {false, true}) {
+    const VerifyResult result = verify_planted(Plant::nan_output, custom);
+    EXPECT_TRUE(std::isfinite(result.loss));
+    EXPECT_TRUE(std::isnan(result.mesh_loss));
+    for (const std::string& part :
+         {text("is that of ", custom ? "act" : "1", " on rank 1"),
+          text("the gradient of ", custom ? "down" : "2", ".weight is the first that is not finite")})
+      EXPECT_NE(result.refusal.find(part), std::string::npos) << result.refusal;
+  }
+  const VerifyResult backward = verify_planted(Plant::nan_gradient);
+  EXPECT_EQ(backward.parameter, "1.factor");
+  EXPECT_EQ(backward.differing, 1u);
+}
+
+TEST(Verify, RefusesABatchWhoseLossIsNotFiniteOnOneRankEither) {
+  run_ranks(2, [](Gang& root) {
+    Batch batch;
+    batch.inputs = {Tensor::allocate(root.device().allocator(), DType::f64, Shape{1, 3})};
+    copy_in<double>(batch.inputs[0], {1, 2, 3});
+    batch.weight = 1;
+    const Error error =
+        error_of([&] { verify(make_gangs(root), [] { return planted(Plant::nan_everywhere); }, batch, {}); });
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_NE(error.message().find("on one rank, too; give another batch"), std::string::npos);
+  });
+}
+
+TEST(Verify, OfDropoutFindsNothingWhereRanksHaveDifferentNumbersOfRows) {
+  run_ranks(2, [](Gang& root) {
+    const int64_t rows = root.rank() == 0 ? 1 : 3;
+    Batch batch;
+    batch.inputs = {Tensor::allocate(root.device().allocator(), DType::f64, Shape{rows, 3})};
+    copy_in(batch.inputs[0], std::vector<double>(static_cast<size_t>(3 * rows), 0.5 + root.rank()));
+    batch.weight = rows;
+    const auto build = [] {
+      CustomOptions loss;
+      loss.name = "HalfSquare";
+      loss.output_count = 2;
+      return make_sequential({make_linear(3, 16, false), make_dropout(0.5), make_linear(16, 2, false),
+                              make_custom(loss, std::make_shared<HalfSquare>())});
+    };
+    VerifyOptions options;
+    options.microbatches = 2;
+    EXPECT_EQ(verify(make_gangs(root), build, batch, options).refusal, "");
+  });
 }
 
 struct MeshCase {
