@@ -192,6 +192,15 @@ TEST(Gemm, MoreShapesThanTheCacheHoldsStayRight) {
   }
 }
 
+#ifdef __x86_64__
+// Elsewhere oneDNN emulates them, where it has AVX-512, at a quarter of the speed of f32.
+TEST(Gemm, OneDnnMultipliesBf16OnlyWhereTheProcessorDoes) {
+  const auto ops = make_ops(make_device("cpu"));
+  const bool takes_onednn = describe_paths(*ops).find("gemm bf16: oneDNN") != std::string::npos;
+  EXPECT_LE(takes_onednn, __builtin_cpu_supports("avx512bf16") != 0);
+}
+#endif
+
 TEST(Gemm, WrongShapesAreRefused) {
   Bench bench;
   const Tensor a = random_tensor(bench, DType::f32, {3, 4}, 1),

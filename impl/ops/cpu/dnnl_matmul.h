@@ -9,14 +9,17 @@
 
 namespace gangway::cpu {
 
-// Returns nothing if this version of oneDNN does not have the type.
+// Returns whether oneDNN uses these instructions. A set has the bits of those that it contains.
+inline bool onednn_has(dnnl::cpu_isa wanted) {
+  static const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (has & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+}
+
+// Returns nothing if oneDNN does not have the type.
 inline std::optional<dnnl::memory::data_type> dnnl_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return dnnl::memory::data_type::f32;
     case DType::bf16: return dnnl::memory::data_type::bf16;
-#if DNNL_VERSION_MAJOR >= 3
-    case DType::f64: return dnnl::memory::data_type::f64;
-#endif
     default: return std::nullopt;
   }
 }

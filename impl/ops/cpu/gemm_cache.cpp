@@ -119,6 +119,15 @@ class GemmCache::Entry {
   std::vector<Memories> memories_;
 };
 
+bool vendor_has(VendorIsa isa) {
+  switch (isa) {
+    case VendorIsa::avx2: return onednn_has(dnnl::cpu_isa::avx2);
+    case VendorIsa::avx512: return onednn_has(dnnl::cpu_isa::avx512_core);
+    case VendorIsa::avx512_bf16: return onednn_has(dnnl::cpu_isa::avx512_core_bf16);
+  }
+  fail(Code::internal, "vendor_has: ", static_cast<int>(isa));
+}
+
 struct GemmCache::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   std::vector<dnnl::stream> streams;  // one for each thread

@@ -34,6 +34,10 @@ struct GemmPointers {
   void* c = nullptr;
 };
 
+// What oneDNN may use here: what the processor has, under oneDNN's own cap (ONEDNN_MAX_CPU_ISA).
+enum class VendorIsa : uint8_t { avx2, avx512, avx512_bf16 };  // the last one: with products of bf16
+bool vendor_has(VendorIsa isa);
+
 class GemmCache {
  public:
   explicit GemmCache(int threads);
