@@ -181,8 +181,9 @@ class RopeReader {
   }
 
   void refuse_unknown(const std::string& prefix) const {
-    std::set<std::string> known = {"rope_type",        "type",    "rope_theta", "factor", "low_freq_factor",
-                                   "high_freq_factor", kOriginal, kPartial};
+    std::set<std::string> known = {
+        "rope_type",        "type",    "rope_theta", "factor",   "low_freq_factor",
+        "high_freq_factor", kOriginal, kPartial,     "finetuned"};  // a note of early files
     const RopeScaling scaling = options_.rope.scaling;
     if (scaling == RopeScaling::yarn)
       known.insert({"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"});

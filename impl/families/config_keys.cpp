@@ -9,19 +9,36 @@
 namespace gangway {
 namespace {
 
-// Names, token ids, and settings of generation, training scripts and classification heads.
+// What transformers of all releases from 2 on writes into any config.json, and what scripts, tokenizers and
+// runtimes put there: names, token ids, and settings of generation, training, classification heads and of a
+// browser. The classes of the families read none of them, except for lengths of sequences, which they only
+// check. auto_map names code beside the weights, which transformers does not run for these families either,
+// unless it is asked to.
 constexpr char kHarmless[] = R"(
-_attn_implementation _attn_implementation_autoset _name_or_path add_cross_attention architectures
-attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
-cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype early_stopping
-encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
-forced_bos_token_id forced_eos_token_id id2label is_decoder is_encoder_decoder is_llama_config label2id
-length_penalty max_length min_length name_or_path no_repeat_ngram_size num_beam_groups num_beams
-num_return_sequences output_attentions output_hidden_states output_scores pad_token_id prefix
-problem_type pruned_heads remove_invalid_values repetition_penalty return_dict return_dict_in_generate
-sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder
-tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p unsloth_fixed
-unsloth_version use_bfloat16 use_cache)";
+_attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
+_experts_implementation_internal _flash_attn_2_enabled _name_or_path _num_labels add_bos_token
+add_cross_attention add_eos_token add_prefix_space architectures assistant_confidence_threshold
+assistant_early_exit assistant_ensemble_weight assistant_lookbehind attn_implementation auto_map
+bad_words_ids base_model_pp_plan base_model_tp_plan begin_suppress_tokens bos_token_id cache_config
+cache_implementation chat_template chunk_size_feed_forward classifier_dropout classifier_dropout_prob
+clean_up_tokenization_spaces compile_config constraints continuous_batching_config
+cross_attention_hidden_size custom_pipelines decoder_start_token_id disable_compile diversity_penalty
+do_sample dola_layers dtype early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty
+eos_token_id eos_token_ids epsilon_cutoff eta_cutoff exponential_decay_length_penalty finetuning_task
+force_words_ids forced_bos_token_id forced_decoder_ids forced_eos_token_id gradient_checkpointing
+guidance_scale id2label is_assistant is_decoder is_encoder_decoder is_llama_config label2id length_penalty
+low_memory max_cache_len max_length max_matching_ngram_size max_new_tokens max_seq_len max_seq_length
+max_sequence_length max_time min_length min_new_tokens min_p model_max_length n_special name_or_path
+neftune_noise_alpha no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups
+num_beams num_labels num_return_sequences output_attentions output_hidden_states output_logits output_past
+output_scores pad_token_id padding_side penalty_alpha predict_special_tokens prefill_chunk_size prefix
+pretraining_tp problem_type prompt_lookup_num_tokens pruned_heads remove_invalid_values renormalize_logits
+repetition_penalty return_dict return_dict_in_generate return_legacy_cache sep_token_id sequence_bias
+stop_strings suppress_tokens target_lookbehind task_specific_params temperature tf_legacy_loss
+tie_encoder_decoder token_healing tokenizer_class top_h top_k top_p torch_dtype torchscript
+transformers.js_config transformers_version truncation_side typical_p unsloth_fixed unsloth_version
+use_bfloat16 use_cache use_fast use_flash_attention_2 use_flash_attn use_return_dict use_sdpa
+vocab_size_or_config_json_file watermarking_config xla_device)";
 
 // Words that configurations of models use in the names of keys that matter. They cover what the configuration
 // classes of transformers 4.57 and 5.0 take, except for ids of tokens and for losses, vision and speech.

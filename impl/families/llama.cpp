@@ -10,7 +10,7 @@ Family llama_family() {
                     .missing = 0.0,
                     .null = ConfigKey::Null::missing});
   // The class of transformers does not read the keys of windows.
-  f.harmless = {"pretraining_tp", "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"};
+  f.harmless = {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"};
   return f;
 }
 

@@ -17,7 +17,7 @@ Family phi3_family() {
   f.fixed.push_back({"lm_head_bias", {false}, "this library has no bias in the head"});
   f.fixed.push_back({"full_attn_mod", {1.0}, "this library has the same attention in all layers"});
   f.fixed.push_back({"interpolate_factor", {1.0}, "this library scales positions by rope_scaling alone"});
-  f.harmless = {"attention_bias", "mlp_bias", "auto_map"};  // the class of transformers reads none of them
+  f.harmless = {"attention_bias", "mlp_bias"};  // the class of transformers reads none of them
   f.window = WindowKeys::size;
   f.renamed = {
       {"model.layers.*.self_attn.q_proj.weight", "model.layers.*.self_attn.qkv_proj.weight"},

@@ -389,6 +389,42 @@ TEST(ConfigJson, KeepsTheKeysThatItDoesNotNeed) {
   EXPECT_EQ(config_json(options, DType::bf16, json), json) << "a second save changes nothing";
 }
 
+// The least of a family, with further keys.
+std::string least_of(const std::string& family, const std::string& rest) {
+  if (family != "gpt2") return of_family(family.c_str(), rest);
+  return text(R"({"model_type": "gpt2", "vocab_size": 9, "n_embd": 24, "n_layer": 2, "n_head": 4)", rest,
+              "}");
+}
+
+// As published: with SmolLM2-Instruct, gpt2-medium, gpt2-xl, distilgpt2, vicuna, Yarn-Llama, and as scripts
+// write them.
+TEST(ConfigJson, KeysOfPublishedFilesThatNoClassReadsAreKept) {
+  const std::pair<const char*, const char*> published[] = {
+      {"llama", R"("transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}})"},
+      {"llama", R"("max_sequence_length": 2048)"},
+      {"llama", R"("num_labels": 2)"},
+      {"llama", R"("max_new_tokens": 256)"},
+      {"llama", R"("cache_implementation": "hybrid")"},
+      {"llama", R"("model_max_length": 4096)"},
+      {"llama", R"("padding_side": "left")"},
+      {"llama", R"("auto_map": {"AutoModel": "mine.py"})"},
+      {"llama", R"("rope_scaling": {"factor": 4.0, "finetuned": true,
+                   "original_max_position_embeddings": 64, "type": "yarn"})"},
+      {"mistral", R"("pretraining_tp": 1)"},
+      {"gpt2", R"("n_special": 0)"},
+      {"gpt2", R"("predict_special_tokens": true)"},
+      {"gpt2", R"("output_past": true)"},
+      {"gpt2", R"("_num_labels": 1)"},
+      {"gpt2", R"("gradient_checkpointing": false)"},
+  };
+  for (const auto& [family, key] : published) {
+    const std::string origin = least_of(family, text(", ", key));
+    const DecoderOptions options = parse_config_json(origin, "c");
+    const std::string saved = config_json(options, DType::f32, origin);
+    EXPECT_NE(saved.find(key), std::string::npos) << saved;
+  }
+}
+
 // A model of one family may be loaded from a folder of another that computes the same.
 TEST(ConfigJson, KeepsNoKeyThatTheFamilyWouldRefuse) {
   const std::string origin =
@@ -456,7 +492,6 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
        Code::corrupt, "hidden_size is 24, below num_attention_heads 25"},
       {with(R"("hidden_act": "gelu")"), Code::not_supported, "hidden_act is \"gelu\"; this library has silu"},
       {with(R"("attention_dropout": 0.1)"), Code::not_supported, "attention_dropout is 0.1"},
-      {with(R"("auto_map": {"AutoModel": "mine.py"})"), Code::not_supported, "\"auto_map\" is an object"},
       {with(R"("quantization_config": {"bits": 4})"), Code::not_supported,
        "quantization_config is an object"},
       {with(R"("rope_scaling": 3)"), Code::corrupt, "rope_scaling is 3, not an object"},

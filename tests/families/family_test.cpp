@@ -79,7 +79,7 @@ TEST(Families, AKeyIsHarmlessIfNoWordOfItSpeaksOfModels) {
   for (const char* key :
        {"my_own_field", "note", "wandb_run", "Trained by", "eos_token_id", "image_token_id"})
     EXPECT_TRUE(is_harmless(family, key)) << key;
-  for (const char* key : {"logit_scale", "use_qk_norm", "attn_logit_softcapping", "auto_map", "num_experts",
+  for (const char* key : {"logit_scale", "use_qk_norm", "attn_logit_softcapping", "num_experts", "seq_length",
                           "Residual-Multiplier", "rope2", "text_config"})
     EXPECT_FALSE(is_harmless(family, key)) << key;
 }
