@@ -74,6 +74,16 @@ void add_kept(JsonObject& json, const Family& family, const JsonMembers& origin)
       json.add(key, std::string(value));
 }
 
+// A key that is left out means the value of the class of transformers, which cannot make a model with a
+// pad_token_id outside of the vocabulary.
+void add_token_ids(JsonObject& json, const Family& family, const DecoderOptions& options,
+                   const JsonMembers& origin) {
+  for (const auto& [key, id] :
+       {std::pair("bos_token_id", family.token_ids.bos), std::pair("eos_token_id", family.token_ids.eos),
+        std::pair("pad_token_id", family.token_ids.pad)})
+    if (id >= options.vocab && find_member(origin, key) == nullptr) json.add(key, "null");
+}
+
 }  // namespace
 
 std::string config_json(const DecoderOptions& options, DType dtype, const std::string& origin) {
@@ -90,6 +100,7 @@ std::string config_json(const DecoderOptions& options, DType dtype, const std::s
   const bool is_new_form =
       find_member(members, "dtype") != nullptr && find_member(members, "torch_dtype") == nullptr;
   json.add(is_new_form ? "dtype" : "torch_dtype", json_scalar(torch_name(dtype)));
+  add_token_ids(json, family, options, members);
   add_kept(json, family, members);
   return std::move(json).close() + "\n";
 }

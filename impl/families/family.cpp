@@ -129,6 +129,7 @@ void set_learned_positions(Family& family) {
 
 void make_gemma(Family& family) {
   family.options.norm_offset = 1;
+  family.token_ids = {.bos = 2, .eos = 1, .pad = 0};
   family.options.embedding_scale = 0;  // sqrt(dim)
   family.options.eps = 1e-6;
   add_attention_bias(family);

@@ -102,6 +102,10 @@ struct Family {
   DecoderOptions options;
   std::vector<ConfigKey> keys;
   std::vector<FixedKey> fixed;
+  // The ids that the class of transformers takes where its file does not state them; -1: none.
+  struct {
+    int64_t bos = -1, eos = -1, pad = -1;
+  } token_ids;
   std::vector<const char*> harmless;  // further keys that do not change what a model computes (is_harmless)
   WindowKeys window = WindowKeys::none;
   WindowPeriod period;  // of WindowKeys::size_and_period

@@ -85,6 +85,7 @@ Family gpt2_family() {
   f.renamed = names();
   f.base_prefix = "transformer.";
   f.derived = {"transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"};  // the causal mask
+  f.token_ids = {.bos = 50256, .eos = 50256};
   return f;
 }
 

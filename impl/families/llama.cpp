@@ -11,6 +11,7 @@ Family llama_family() {
                     .null = ConfigKey::Null::missing});
   // The class of transformers does not read the keys of windows.
   f.harmless = {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"};
+  f.token_ids = {.bos = 1, .eos = 2};
   return f;
 }
 

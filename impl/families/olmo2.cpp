@@ -7,6 +7,7 @@ Family olmo2_family() {
   f.options.norms = BlockNorms::after;
   set_qk_norm(f, QkNorm::width);
   add_attention_bias(f);
+  f.token_ids = {.eos = 50279, .pad = 1};
   return f;
 }
 

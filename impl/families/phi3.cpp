@@ -26,6 +26,7 @@ Family phi3_family() {
       {"model.layers.*.mlp.gate_proj.weight", "model.layers.*.mlp.gate_up_proj.weight"},
       {"model.layers.*.mlp.up_proj.weight", "model.layers.*.mlp.gate_up_proj.weight"},
   };
+  f.token_ids = {.bos = 1, .eos = 32000, .pad = 32000};
   return f;
 }
 

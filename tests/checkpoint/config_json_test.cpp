@@ -425,6 +425,37 @@ TEST(ConfigJson, KeysOfPublishedFilesThatNoClassReadsAreKept) {
   }
 }
 
+// A class of transformers could not be made with a pad_token_id of its own that is outside of the vocabulary,
+// or would stop at an id that no token has.
+TEST(ConfigJson, OfAModelFromOptionsSaysNullForAnIdThatTheVocabularyDoesNotHave) {
+  const auto written = [](const char* family, int64_t vocab) {
+    DecoderOptions options = parse_config_json(least_of(family, ""), "c");
+    options.vocab = vocab;
+    return config_json(options, DType::f32, "");
+  };
+  struct Row {
+    const char* family;
+    int64_t vocab;
+    const char *nulls, *others;
+  };
+  for (const Row& row :
+       {Row{"phi3", 32000, "pe", "b"}, Row{"phi3", 32001, "", "bep"}, Row{"olmo2", 64, "e", "bp"},
+        Row{"olmo2", 1, "ep", "b"}, Row{"gpt2", 64, "be", "p"}, Row{"gpt2", 50257, "", "bep"},
+        Row{"llama", 64, "", "bep"}, Row{"llama", 2, "e", "bp"}, Row{"gemma", 64, "", "bep"}}) {
+    const std::string json = written(row.family, row.vocab);
+    for (const char* letters : {row.nulls, row.others})
+      for (const char* letter = letters; *letter != 0; ++letter) {
+        const char* key = *letter == 'b' ? "bos" : *letter == 'e' ? "eos" : "pad";
+        EXPECT_EQ(json.find(text('"', key, "_token_id\": null")) != std::string::npos, letters == row.nulls)
+            << row.family << " with " << row.vocab << " ids, " << key;
+      }
+  }
+  DecoderOptions options = parse_config_json(least_of("phi3", ""), "c");
+  const std::string loaded = config_json(options, DType::f32, least_of("phi3", R"(, "pad_token_id": 3)"));
+  EXPECT_NE(loaded.find(R"("pad_token_id": 3)"), std::string::npos) << loaded;
+  EXPECT_EQ(loaded.find(R"("pad_token_id": null)"), std::string::npos) << loaded;
+}
+
 // A model of one family may be loaded from a folder of another that computes the same.
 TEST(ConfigJson, KeepsNoKeyThatTheFamilyWouldRefuse) {
   const std::string origin =
