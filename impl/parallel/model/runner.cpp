@@ -117,12 +117,20 @@ std::shared_ptr<const void> ModelRunner::await_backward() {
 }
 
 int64_t ModelRunner::rows_before(int64_t step, int microbatch, int64_t rows) {
-  if (rows_.step != step) rows_.of.clear();
+  constexpr size_t kMostKept = 4096;  // of a loop that counts microbatches and never steps
+  std::map<int, int64_t>& ends = rows_.ends;
+  if (rows_.step != step) ends.clear();
   rows_.step = step;
-  rows_.of[microbatch] = rows;
+  const auto next = ends.lower_bound(microbatch);
   int64_t before = microbatch * rows;
-  for (const auto& [earlier, own] : rows_.of)
-    if (earlier >= 0 && earlier < microbatch) before += own - rows;
+  if (next != ends.begin()) {
+    const auto& [earlier, end] = *std::prev(next);
+    before = end + (microbatch - earlier - 1) * rows;
+  }
+  if (next != ends.end() && next->first == microbatch && next->second == before + rows) return before;
+  ends.erase(next, ends.end());
+  ends[microbatch] = before + rows;
+  if (ends.size() > kMostKept) ends.erase(ends.begin());
   return before;
 }
 

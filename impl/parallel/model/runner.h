@@ -83,9 +83,9 @@ class ModelRunner {
   std::vector<std::weak_ptr<const void>> awaiting_;
   struct {
     int64_t step = 0;
-    std::map<int, int64_t> of;  // by microbatch
-  } rows_;                      // of a loop of the caller's own
-  bool given_up_ = false;       // a forward was given up since the last reshard
+    std::map<int, int64_t> ends;  // the rows up to the end of a microbatch
+  } rows_;                        // of a loop of the caller's own
+  bool given_up_ = false;         // a forward was given up since the last reshard
 };
 
 }  // namespace gangway
