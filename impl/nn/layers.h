@@ -64,7 +64,7 @@ struct RopeOptions {
   double attention_factor = 0;
   double beta_fast = 32, beta_slow = 1, mscale = 0, mscale_all_dim = 0;  // of yarn
   bool truncate = true;                                                  // of yarn
-  // Of longrope: frequencies are divided by them, in sequences of up to original_positions tokens by the
+  // Of longrope: frequencies are divided by them, in documents of up to original_positions tokens by the
   // short ones, in longer ones by the long ones.
   std::vector<double> short_factors = {}, long_factors = {};
   bool operator==(const RopeOptions&) const = default;
