@@ -1,4 +1,6 @@
 /* gw_verify and gw_verify_groups from C: a model over ranks, planted errors, and wrong arguments. */
+#include <math.h>
+
 #include "models.h"
 
 static void a_decoder_is_equal(rank* me) {
@@ -70,7 +72,17 @@ static void planted_errors_and_wrong_builders_are_told(void** state) {
 /* --- shard groups --- */
 
 enum { kSteps = 6 };
-typedef enum wrong { kRight, kOwnDivisor, kOwnLoss, kF32, kNoReduce, kNoModel, kFails } wrong;
+typedef enum wrong {
+  kRight,
+  kOwnDivisor,
+  kOwnLoss,
+  kF32,
+  kNoReduce,
+  kNoModel,
+  kFails,
+  kNaN,
+  kNaNOfOne
+} wrong;
 
 /* The mean over the rows r = 1 to 6 of (r w)^2 / 2, with the parameter w, which is 1 at first. */
 static gw_status step_of_groups(void* user, gw_gangs* gangs, double* out_loss, gw_module** out_model) {
@@ -108,6 +120,7 @@ static gw_status step_of_groups(void* user, gw_gangs* gangs, double* out_loss, g
   if (status == GW_OK) status = gw_gangs_get(gangs, "dp", &dp);
   if (status == GW_OK) status = gw_gang_all_sum(dp, sum / 2, &all);
   *out_loss = what == kOwnLoss ? sum / 2 * count / kSteps : all / kSteps;
+  if (what == kNaN || (what == kNaNOfOne && index == 1)) *out_loss = NAN;
   if (status == GW_OK && what != kNoModel) status = gw_module_from_groups(&group, 1, out_model);
   gw_gang_release(dp);
   gw_shard_group_release(group);
@@ -134,6 +147,9 @@ static void groups_are_verified(rank* me) {
                 me->size == 1 ? NULL : "the loss is ");
   EXPECT_REFUSED(verify_step(gangs, kF32, NULL), "parameter g.w is f32");
   EXPECT_REFUSED(verify_step(gangs, kNoReduce, NULL), "all gradients are 0");
+  EXPECT_REFUSED(verify_step(gangs, kNaN, NULL), "not finite, on one rank, too; give another batch");
+  EXPECT_STATUS(verify_step(gangs, kNaNOfOne, &r), me->size == 1 ? GW_OK : GW_E_MISMATCH,
+                me->size == 1 ? NULL : "rank 1 is the first whose loss is not finite");
   o.microbatches = 2;
   EXPECT_REFUSED(gw_verify_groups(gangs, step_of_groups, &right, &o, NULL), "microbatches is not 1");
   o.microbatches = 1;
