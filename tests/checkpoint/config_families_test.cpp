@@ -115,6 +115,74 @@ TEST(ConfigFamilies, PublishedConfigurationsOfGpt2AndPhi3AreRead) {
   EXPECT_DOUBLE_EQ(rope_attention_factor(phi4.rope), std::sqrt(1 + std::log(32.0) / std::log(4096.0)));
 }
 
+// The least that is taken, with further keys.
+std::string least_of(const std::string& family, const std::string& rest) {
+  const char* sizes = family == "gpt2" ? R"("n_embd": 24, "n_layer": 2, "n_head": 4)"
+                                       : R"("hidden_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "intermediate_size": 40, "max_position_embeddings": 64)";
+  return text(R"({"model_type": ")", family, R"(", "vocab_size": 9, )", sizes, rest, "}");
+}
+
+// As published: with SmolLM2-Instruct, gpt2-medium, gpt2-xl, distilgpt2, vicuna, Yarn-Llama, and as scripts
+// write them.
+TEST(ConfigFamilies, KeysOfPublishedFilesThatNoClassReadsAreKept) {
+  const std::pair<const char*, const char*> published[] = {
+      {"llama", R"("transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}})"},
+      {"llama", R"("max_sequence_length": 2048)"},
+      {"llama", R"("num_labels": 2)"},
+      {"llama", R"("max_new_tokens": 256)"},
+      {"llama", R"("cache_implementation": "hybrid")"},
+      {"llama", R"("model_max_length": 4096)"},
+      {"llama", R"("padding_side": "left")"},
+      {"llama", R"("auto_map": {"AutoModel": "mine.py"})"},
+      {"llama", R"("rope_scaling": {"factor": 4.0, "finetuned": true,
+                   "original_max_position_embeddings": 64, "type": "yarn"})"},
+      {"mistral", R"("pretraining_tp": 1)"},
+      {"gpt2", R"("n_special": 0)"},
+      {"gpt2", R"("predict_special_tokens": true)"},
+      {"gpt2", R"("output_past": true)"},
+      {"gpt2", R"("_num_labels": 1)"},
+      {"gpt2", R"("gradient_checkpointing": false)"},
+  };
+  for (const auto& [family, key] : published) {
+    const std::string origin = least_of(family, text(", ", key));
+    const DecoderOptions options = parse_config_json(origin, "c");
+    const std::string saved = config_json(options, DType::f32, origin);
+    EXPECT_NE(saved.find(key), std::string::npos) << saved;
+  }
+}
+
+// A class of transformers could not be made with a pad_token_id of its own that is outside of the vocabulary,
+// or would stop at an id that no token has.
+TEST(ConfigFamilies, OfAModelFromOptionsSaysNullForAnIdThatTheVocabularyDoesNotHave) {
+  const auto written = [](const char* family, int64_t vocab) {
+    DecoderOptions options = parse_config_json(least_of(family, ""), "c");
+    options.vocab = vocab;
+    return config_json(options, DType::f32, "");
+  };
+  struct Row {
+    const char* family;
+    int64_t vocab;
+    const char *nulls, *others;
+  };
+  for (const Row& row :
+       {Row{"phi3", 32000, "pe", "b"}, Row{"phi3", 32001, "", "bep"}, Row{"olmo2", 64, "e", "bp"},
+        Row{"olmo2", 1, "ep", "b"}, Row{"gpt2", 64, "be", "p"}, Row{"gpt2", 50257, "", "bep"},
+        Row{"llama", 64, "", "bep"}, Row{"llama", 2, "e", "bp"}, Row{"gemma", 64, "", "bep"}}) {
+    const std::string json = written(row.family, row.vocab);
+    for (const char* letters : {row.nulls, row.others})
+      for (const char* letter = letters; *letter != 0; ++letter) {
+        const char* key = *letter == 'b' ? "bos" : *letter == 'e' ? "eos" : "pad";
+        EXPECT_EQ(json.find(text('"', key, "_token_id\": null")) != std::string::npos, letters == row.nulls)
+            << row.family << " with " << row.vocab << " ids, " << key;
+      }
+  }
+  DecoderOptions options = parse_config_json(least_of("phi3", ""), "c");
+  const std::string loaded = config_json(options, DType::f32, least_of("phi3", R"(, "pad_token_id": 3)"));
+  EXPECT_NE(loaded.find(R"("pad_token_id": 3)"), std::string::npos) << loaded;
+  EXPECT_EQ(loaded.find(R"("pad_token_id": null)"), std::string::npos) << loaded;
+}
+
 const char* const kScalings[] = {
     R"("rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rope_theta": 500.0)",
     R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
