@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 namespace gangway {
 namespace {
@@ -55,7 +56,9 @@ std::string field_text(const MetricsRow& row, const MetricsField& field) {
 std::string json_line(const MetricsRow& row) {
   std::string line = "{";
   for (const MetricsField& field : kFields) {
-    const std::string text = field_text(row, field);
+    std::string text = field_text(row, field);
+    // A step whose loss is not finite has one, unlike a step without an evaluation.
+    if (text.empty() && std::string_view(field.name) == "loss") text = "null";
     if (text.empty()) continue;
     line += (line.size() > 1 ? ", \"" : "\"") + std::string(field.name) + "\": " + text;
   }

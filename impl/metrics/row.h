@@ -46,7 +46,8 @@ std::span<const MetricsField> metrics_fields();
 
 // A number as text; empty for an absent value.
 std::string field_text(const MetricsRow& row, const MetricsField& field);
-// One JSON object without line break; absent values are left out.
+// One JSON object without line break. Absent values are left out, but for the loss, which is null if it is
+// not finite.
 std::string json_line(const MetricsRow& row);
 std::string csv_header();
 std::string csv_line(const MetricsRow& row);

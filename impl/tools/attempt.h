@@ -55,6 +55,9 @@ struct Failure {
 constexpr int kStartMeAgain = 75;
 // The status of a program whose arguments or settings are wrong (EX_USAGE): another start would not help.
 constexpr int kWrongUsage = 64;
+// The status of a program whose input is damaged (EX_DATAERR), and that of gw-train for a run that diverges.
+// Another start would find the same.
+constexpr int kDamagedInput = 65, kDiverged = 76;
 constexpr int64_t kKillMs = 5000;  // the time between SIGTERM and SIGKILL
 
 // The descriptor from which signals are read, and the settings that were changed for it, which the ranks get

@@ -32,9 +32,10 @@ Bytes random_of() {
   return out;
 }
 
-}  // namespace
-
-namespace {
+bool another_start_may_help(int status) {
+  const auto without = {kStartMeAgain, kWrongUsage, kDamagedInput, kDiverged};
+  return std::find(without.begin(), without.end(), status) == without.end();
+}
 
 int keep_secret(const std::array<uint8_t, 32>& secret) {
   const int fd = memfd_create("gangway-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -219,7 +220,7 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
                                  " (SIG", name != nullptr ? name : "?", ", ", strsignal(facts.si_status), ")")
                           : text(who, " (process ", rank.pid, ") exited with code ", facts.si_status,
                                  facts.si_status == kStartMeAgain ? " (start it again to continue)" : ""),
-                   killed || (facts.si_status != kStartMeAgain && facts.si_status != kWrongUsage)};
+                   killed || another_start_may_help(facts.si_status)};
 }
 
 std::string Attempt::called(const RankProcess& rank) const {

@@ -59,6 +59,10 @@ TEST_F(MetricsFiles, AJsonLineLeavesOutAbsentValues) {
   EXPECT_EQ(line.find("validation_loss"), std::string::npos);
 }
 
+TEST_F(MetricsFiles, ALossThatIsNotFiniteIsNull) {
+  EXPECT_NE(json_line(row(3, std::nan(""))).find("\"loss\": null, "), std::string::npos);
+}
+
 TEST_F(MetricsFiles, ALinkIsRefusedAndItsTargetKeepsItsBytes) {
   for (const Format format : {Format::json_lines, Format::csv}) {
     std::ofstream(path("target")) << "no line break";

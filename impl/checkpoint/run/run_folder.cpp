@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/run/state.h"
+#include "checkpoint/run/verify.h"
 
 namespace gangway {
 namespace {
@@ -70,6 +71,19 @@ bool exchange(const std::string& a, const std::string& b) {
   if (renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
   fail_file("run: exchanging " + a + " and", b, errno);
+}
+
+// Names the steps that the optimizers of a checkpoint have made. Empty: it has no optimizer, or cannot be
+// read.
+std::string optimizer_steps_in(const std::string& checkpoint) {
+  std::string made;
+  try {
+    for (const auto& [name, optimizer] : read_state(checkpoint).optimizers)
+      made += text(name, " ", optimizer.steps, "\n");
+  } catch (const Error&) {  // a damaged checkpoint is like no other
+    made.clear();
+  }
+  return made;
 }
 
 }  // namespace
@@ -159,12 +173,26 @@ void RunFolder::commit(int64_t step, const std::string& writing) {
   if (!replaced.empty()) remove_tree(AT_FDCWD, replaced);
 }
 
+// Returns the steps of the complete checkpoints that are not among the `keep` newest ones that count.
+std::vector<int64_t> RunFolder::old_steps(int keep) const {
+  std::vector<int64_t> all = steps(), old;
+  if (keep < 1 || all.size() <= static_cast<size_t>(keep)) return old;
+  std::string newer = "none";  // what steps the next newer checkpoint has
+  for (; !all.empty(); all.pop_back()) {
+    const std::string own = optimizer_steps_in(path_of(all.back()));
+    const bool counts = own.empty() || own != newer;
+    if (!counts || keep == 0)
+      old.insert(old.begin(), all.back());
+    else
+      --keep;
+    newer = own;
+  }
+  return old;
+}
+
 void RunFolder::remove_old(int keep) {
   lease_.check();
-  std::vector<int64_t> all = steps();
-  if (keep < 1 || all.size() <= static_cast<size_t>(keep)) return;
-  all.resize(all.size() - static_cast<size_t>(keep));
-  for (const int64_t step : all) {
+  for (const int64_t step : old_steps(keep)) {
     const std::string removed = path_ + "/" + hidden_name(kRemoved, step);
     rename(path_of(step), removed);
     sync_folder(path_);

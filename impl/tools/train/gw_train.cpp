@@ -25,7 +25,8 @@ constexpr const char* kUsage =
     "  gw-train --help                                      lists all keys\n"
     "Exit status: 0 done, 75 stopped and saved (the same command continues), 64 wrong settings, 65 a "
     "damaged\n"
-    "file, 69 another rank was lost, 71 no memory, 74 a file cannot be read or written, 70 anything else.\n";
+    "file, 69 another rank was lost, 71 no memory, 74 a file cannot be read or written, 76 the run diverges,\n"
+    "70 anything else.\n";
 
 struct Command {
   std::string file;

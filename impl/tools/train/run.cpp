@@ -9,6 +9,7 @@
 
 #include "tools/train/build.h"
 #include "tools/train/data.h"
+#include "tools/train/divergence.h"
 #include "tools/train/log_lines.h"
 #include "tools/train/norms.h"
 #include "tools/train/progress.h"
@@ -60,6 +61,7 @@ class Run {
   Norms norms_;
   Data data_;
   Progress progress_;
+  Divergence divergence_;
   int64_t rows_ = 0;  // of metrics that were shown
   int64_t step_ = 0, tokens_ = 0, saved_ = -1;
   std::optional<gw_step_result> unlogged_;  // the last step, whose evaluation a stop has cut off
@@ -113,7 +115,8 @@ Run::Run(const Settings& s)
       metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))),
       norms_(s, root_.get(), model_.get()),
       data_(s, gangs_.get(), decoder_.vocab),
-      progress_(s.integer("train.steps")) {
+      progress_(s.integer("train.steps")),
+      divergence_(s) {
   if (!restore() && has_values(s))
     check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
 }
@@ -142,6 +145,7 @@ bool Run::restore() {
   auto options = fresh(gw_restore_options_init);
   options.no_verify = s_.flag("checkpoint.verify") ? 0 : 1;
   options.partial = s_.flag("checkpoint.strict") ? 0 : 1;
+  options.step = s_.integer("checkpoint.step");
   int64_t step = -1, tokens = 0;
   check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
   if (!norms_.restore(step)) say("norms.jsonl cannot be written: steps may be in it twice");
@@ -289,6 +293,7 @@ bool Run::finish_step(const gw_step_result& result) {
     return false;
   }
   log(result);
+  if (const std::string line = divergence_.note(step_, result); !line.empty()) say(line);
   return result.stop == 0;
 }
 

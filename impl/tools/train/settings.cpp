@@ -75,6 +75,12 @@ constexpr Key kKeys[] = {
      "never"},
     {"train.check_replicas_every", Kind::integer, "0", "0..",
      "steps between two comparisons of the ranks that hold the same parameters; 0: never"},
+    {"train.max_skips", Kind::integer, "30", "0..",
+     "skipped steps in a row (loss or gradient not finite, no label) that end the run with 76; 0: no limit"},
+    {"train.max_spikes", Kind::integer, "0", "0..",
+     "steps in a row with a loss over spike_ratio times the mean before that end the run with 76; 0: no limit"},
+    {"train.spike_ratio", Kind::number, "3", "(1, inf)",
+     "a loss over this many times the mean of about 100 losses before it is a spike"},
     {"train.max_hours", Kind::number, "inf", "(0, inf]", "save and leave with 75 after this time"},
 
     {"optimizer.name", Kind::text, "adamw", "", "the kind; its other options are keys of this section, too"},
@@ -91,6 +97,8 @@ constexpr Key kKeys[] = {
     {"checkpoint.strict", Kind::flag, "true", "",
      "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest is "
      "listed"},
+    {"checkpoint.step", Kind::integer, "-1", "-1..",
+     "continue from the checkpoint of this step, and set newer ones aside; -1: from the newest"},
     {"checkpoint.max_file_gb", Kind::number, "5", "[0.001, inf]",
      "size above which model and optimizer files are split"},
 

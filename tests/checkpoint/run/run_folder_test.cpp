@@ -126,6 +126,32 @@ TEST_F(Run, OnlyTheNewestAreKept) {
   EXPECT_EQ(names(), (Names{".lease", "step-00000100"}));
 }
 
+// A checkpoint whose optimizer has made so many steps.
+void save_after(RunFolder& run, int64_t step, int64_t optimizer_steps) {
+  const std::string writing = run.begin(step);
+  CheckpointState state;
+  state.step = step;
+  state.optimizers[""].kind = "adamw";
+  state.optimizers[""].steps = optimizer_steps;
+  write_file(writing, kStateName, to_json(state));
+  run.commit(step, writing);
+}
+
+TEST_F(Run, CheckpointsWithoutAStepBetweenCountOnce) {
+  RunFolder run(path_);
+  take_lease(run, "a");
+  save_after(run, 5, 5);
+  save_after(run, 10, 10);
+  for (const int64_t step : {15, 20, 25}) {
+    save_after(run, step, 11);  // the steps from 12 on were skipped
+    run.remove_old(2);
+  }
+  EXPECT_EQ(run.steps(), (Steps{10, 25}));
+  save_after(run, 30, 12);
+  run.remove_old(2);
+  EXPECT_EQ(run.steps(), (Steps{25, 30}));
+}
+
 TEST_F(Run, NewerCheckpointsAreMovedAside) {
   RunFolder run(path_);
   take_lease(run, "a");
