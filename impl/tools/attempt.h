@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,11 @@ struct RankProcess {
   // The process has ended but is not reaped yet, so that the other ranks can read in /proc how it ended.
   bool ended = false;
   Stream out, err;
+  // Of a remote shell: its standard input, which has the secret and then a byte for each signal that the node
+  // is to forward. The shell itself would die of a signal while the ranks of its host still save.
+  int input = -1;
+  std::chrono::steady_clock::time_point started = {};
+  std::vector<int> postponed = {};  // signals that come when it handles them (Attempt::ask)
 };
 
 struct Failure {
@@ -59,6 +65,9 @@ constexpr int kWrongUsage = 64;
 // Another start would find the same.
 constexpr int kDamagedInput = 65, kDiverged = 76;
 constexpr int64_t kKillMs = 5000;  // the time between SIGTERM and SIGKILL
+// How long a rank may take to install its handlers, and the time between two looks at them.
+constexpr int64_t kStartMs = 2000, kLookMs = 10;
+constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 // The descriptor from which signals are read, and the settings that were changed for it, which the ranks get
 // back.
@@ -103,10 +112,17 @@ class Attempt {
  private:
   void start_all();
   void start(RankProcess& rank);
+  int open_input(RankProcess& rank) const;
   std::array<int, 2> open_streams(RankProcess& rank);
   [[noreturn]] void become(const RankProcess& rank, const std::array<int, 2>& ends, int report);
   void step();
   void take_signals();
+  void forward(int signal);
+  // Sends a signal, but not yet to a rank that has just started and will handle it: the signal would end it
+  // before it can save anything, with another status than the one that asks for a new start.
+  void ask(RankProcess& rank, int signal);
+  void ask_postponed();
+  void send(const RankProcess& rank, int signal) const;
   void limit_end();
   void look_at_input();
   // Names a rank in a text: "rank 3", or "host node1".

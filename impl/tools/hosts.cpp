@@ -111,9 +111,8 @@ std::vector<Host> read_host_file(const std::string& path, int ranks) {
   return hosts;
 }
 
-// A node takes the end of its input as the end of its job. So the remote shell reads from a process that
-// writes the secret and then keeps the input open as long as the remote shell lives. The user's gangrun sets
-// $GANGWAY_JOB and the like when it starts bash.
+// A node reads the secret and then signals from its input (attempt.h), whose end is the end of its job. The
+// user's gangrun sets $GANGWAY_JOB and the like when it starts bash.
 std::vector<Program> programs_on(const std::vector<Host>& hosts, const std::string& agent,
                                  const std::vector<std::string>& options,
                                  const std::vector<std::string>& command) {
@@ -127,8 +126,7 @@ std::vector<Program> programs_on(const std::vector<Host>& hosts, const std::stri
     const std::string script =
         "exec " + agent + " " + quoted(host.name) + " " + quoted(node) +
         "\" --node-port $MASTER_PORT --node-job $GANGWAY_JOB --node-restart $GANGWAY_RESTART_COUNT\"" +
-        quoted(quoted(options) + " --" + quoted(command)) +
-        " < <(head -c 32 /proc/self/fd/$GANGWAY_SECRET_FD; exec tail --pid=$$ -f /dev/null)";
+        quoted(quoted(options) + " --" + quoted(command));
     programs.push_back({1, {"bash", "-c", script}, host.name});
     first += host.ranks;
   }

@@ -14,8 +14,6 @@
 namespace gangway::tools {
 namespace {
 
-constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-
 // nohup starts a program that ignores SIGHUP, and a shell one in the background that ignores SIGINT. The job
 // must outlive these signals, so the launcher does not take them for a request to end.
 bool stays_ignored(int signal) {
@@ -57,6 +55,8 @@ void Attempt::step() {
       }
   int64_t longest = end_at_.left_ms(kill_at_.left_ms(deadline_.left_ms(60'000)));
   longest = deaf_at_.left_ms(end_by_.left_ms(longest));
+  for (const RankProcess& rank : ranks_)
+    if (!rank.postponed.empty()) longest = std::min(longest, kLookMs);
   poll(fds.data(), fds.size(), static_cast<int>(decide_at_.left_ms(longest) + 1));
   for (size_t i = 0; i < 2; ++i)
     if (fds[i + 1].revents != 0) queues_[i].write_some();
@@ -64,6 +64,7 @@ void Attempt::step() {
     if (fds[i + 4].revents != 0) streams[i]->read_available();
   if (fds[3].revents != 0) look_at_input();
   if (fds[0].revents != 0) take_signals();
+  ask_postponed();
   reap();
   decide();
   if (!failure_ && deadline_.passed())

@@ -93,8 +93,10 @@ bool is_exiting(pid_t pid) {
 }
 
 Attempt::~Attempt() {
-  for (const RankProcess& rank : ranks_)
+  for (const RankProcess& rank : ranks_) {
     if (rank.ended) waitpid(rank.pid, nullptr, 0);
+    if (rank.input >= 0) close(rank.input);
+  }
 }
 
 void Attempt::start_all() {
@@ -117,11 +119,25 @@ void Attempt::start_all() {
   }
 }
 
+// Makes the standard input of a remote shell, which begins with the secret. Returns the end that it reads.
+int Attempt::open_input(RankProcess& rank) const {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) fail_system(Code::io, "no pipe", errno);
+  rank.input = ends[1];
+  std::array<uint8_t, 32> secret;
+  const bool passed = pread(secret_, secret.data(), secret.size(), 0) == static_cast<ssize_t>(secret.size()) &&
+                      write(ends[1], secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
+  if (!passed) fail_system(Code::io, "cannot pass on the secret", errno);
+  return ends[0];
+}
+
 void Attempt::start(RankProcess& rank) {
   const std::array<int, 2> ends = open_streams(rank);
   int report[2];  // a successful exec closes the writing end
   if (pipe2(report, O_CLOEXEC) != 0) fail_system(Code::io, "no pipe", errno);
+  const int input = rank.program->host.empty() ? -1 : open_input(rank);
   const pid_t launcher = getpid();
+  rank.started = std::chrono::steady_clock::now();
   rank.pid = fork();
   if (rank.pid < 0) fail_system(Code::io, text("cannot start rank ", rank.rank), errno);
   if (rank.pid == 0) {
@@ -129,8 +145,10 @@ void Attempt::start(RankProcess& rank) {
     // the first.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(1);
+    if (input >= 0) dup2(input, 0);
     become(rank, ends, report[1]);
   }
+  if (input >= 0) close(input);
   // The child calls this too. The launcher may forward a signal before the child's call.
   setpgid(rank.pid, rank.pid);
   watchdog_.watch(rank.rank, rank.pid);
@@ -153,8 +171,9 @@ void Attempt::start(RankProcess& rank) {
 // with all processes that it started.
 void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, int report) {
   setpgid(0, 0);
-  if (rank.rank != 0 || isatty(0) != 0 ||
-      options_.node.world != 0) {  // a background group may not read the terminal
+  const bool has_own_input = !rank.program->host.empty();
+  if (!has_own_input && (rank.rank != 0 || isatty(0) != 0 ||
+                         options_.node.world != 0)) {  // a background group may not read the terminal
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, 0);
   }
@@ -230,7 +249,7 @@ std::string Attempt::called(const RankProcess& rank) const {
 
 void Attempt::signal_all(int signal) {
   for (const RankProcess& rank : ranks_)
-    if (rank.running) signal_rank(rank.pid, signal);
+    if (rank.running) send(rank, signal);
 }
 
 }  // namespace gangway::tools

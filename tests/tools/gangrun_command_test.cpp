@@ -116,6 +116,19 @@ TEST_F(GangrunHosts, TheStatusIsThatOfTheRankThatFailedAndItsHostIsNamed) {
   EXPECT_TRUE(o.has("host two")) << o.err;
 }
 
+// ssh dies of a signal at once, and its status would be taken for that of the ranks, which still save.
+TEST_F(GangrunHosts, ARequestToEndReachesRanksBehindAnAgentThatWouldDieOfIt) {
+  write("agent", "#!/bin/sh\nshift; exec 3<&0; setsid sh -c \"$*\" <&3 & wait $!; exit $?\n");
+  const std::string script = "trap 'sleep 0.5; echo saved; exit 75' TERM; echo ready; while :; do sleep 0.02; done";
+  Running job(with_agent({"-n", "1", "--hosts", "one,two"}, script));
+  for (const char* const words : {"[0] ready", "[1] ready"}) ASSERT_TRUE(job.says(words));
+  kill(job.pid(), SIGTERM);
+  const Outcome o = job.finish();
+  EXPECT_EQ(o.status, 75) << o.err;
+  for (const char* const words : {"[0] saved", "[1] saved"})
+    EXPECT_NE(o.out.find(words), std::string::npos) << o.out;
+}
+
 TEST_F(GangrunHosts, AListThatIsWrongIsRefused) {
   for (const auto& [list, words] : std::vector<std::pair<const char*, const char*>>{
            {"a,b,a", "host a stands twice"},

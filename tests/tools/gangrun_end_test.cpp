@@ -54,6 +54,16 @@ TEST(GangrunEnd, ARankThatHandlesARequestHasTheGraceOfItsOwn) {
   EXPECT_TRUE(o.has("gangrun: 1 rank has not ended 0.5 s after SIGTERM: killing it\n")) << o.err;
 }
 
+TEST(GangrunEnd, ARankThatHasJustStartedGetsASignalWhenItHandlesIt) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGHUP}) {
+    Running job({"-n", "1", "--", "sh", "-c",
+                 "echo early; sleep 0.3; trap 'exit 75' TERM USR1 HUP; while :; do sleep 0.02; done"});
+    ASSERT_TRUE(job.says("[0] early"));
+    kill(job.pid(), signal);
+    EXPECT_EQ(job.finish().status, 75) << strsignal(signal);
+  }
+}
+
 TEST(GangrunEnd, AJobUnderNohupOutlivesSighup) {
   Running job({"-n", "1", "--", "sh", "-c", "echo ready; sleep 1; echo whole"}, false,
               [] { signal(SIGHUP, SIG_IGN); });
