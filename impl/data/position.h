@@ -1,5 +1,6 @@
 // The place in a training as text: a JSON object with the rows and batches taken, and the facts on which the
-// order of the rows depends: names and sizes of the files, weights, sequence, packing, seed.
+// order of the rows depends: names and sizes of the files, a hash of
+// some of their bytes, weights, sequence, packing, seed.
 //
 // Thread rule: pure functions.
 #pragma once

@@ -25,6 +25,8 @@ class Source {
 
   uint64_t rows() const { return ends_.back(); }  // in an epoch
   const std::vector<FileFacts>& files() const { return files_; }
+  // Of each file a hash of some of its bytes, which tells it from another file of the same name and size.
+  const std::vector<std::string>& samples() const { return samples_; }
 
   // Reads the row that comes after `n` others of this source, which may be any number of epochs. It is a pure
   // function of (key, n).
@@ -32,6 +34,7 @@ class Source {
 
  private:
   std::vector<FileFacts> files_;
+  std::vector<std::string> samples_;
   std::vector<std::unique_ptr<FileRows>> file_rows_;
   std::vector<uint64_t> ends_;  // rows of all files up to and with each one
   bool shuffle_;

@@ -1,11 +1,14 @@
 #include "data/token_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <iterator>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "data/npy.h"
 
 namespace gangway::data {
@@ -158,6 +161,57 @@ TokenFile open_token_file(const std::string& path, const std::string& format) {
   return tokens;
 }
 
+namespace {
+
+// Calls use(number, value) for each of `count` values from a byte of the file on.
+template <typename T, typename Use>
+void for_each_value(OpenFiles& files, const FileFacts& file, uint64_t at, uint64_t count, Use&& use) {
+  constexpr uint64_t kPiece = 1 << 16;
+  std::vector<T> piece;
+  for (uint64_t first = 0; first < count; first += piece.size()) {
+    poll_interrupt_throttled();
+    piece.resize(std::min(kPiece, count - first));
+    files.read(file, at + first * sizeof(T), piece.data(), piece.size() * sizeof(T));
+    for (size_t i = 0; i < piece.size(); ++i) use(first + i, piece[i]);
+  }
+}
+
+// Each sequence begins where the one before ends. The lengths and the pointers are read beside each other.
+void check_sequences(OpenFiles& files, const MegatronIndex& index) {
+  constexpr uint64_t kPiece = 1 << 16;
+  const uint64_t width = bytes_of(index.type);
+  std::vector<int32_t> lengths;
+  uint64_t next = 0;
+  for_each_value<int64_t>(files, index.file, index.pointers_at, index.sequences, [&](uint64_t i, int64_t pointer) {
+    if (i % kPiece == 0) {
+      lengths.resize(std::min(kPiece, index.sequences - i));
+      files.read(index.file, index.lengths_at + i * 4, lengths.data(), lengths.size() * 4);
+    }
+    const int32_t length = lengths[i % kPiece];
+    if (length < 0 || pointer < 0 || static_cast<uint64_t>(pointer) != next)
+      fail(Code::corrupt, "data: ", index.file.path, ": sequence ", i, " begins at byte ", pointer, " (entry at byte ",
+           index.pointers_at + i * 8, ") and has ", length, " tokens, but those before it end at byte ", next);
+    next += static_cast<uint64_t>(length) * width;
+  });
+}
+
+// The bounds of documents ascend from 0 to the number of sequences.
+void check_documents(OpenFiles& files, const MegatronIndex& index) {
+  int64_t before = 0;
+  for_each_value<int64_t>(files, index.file, index.documents_at, index.entries, [&](uint64_t i, int64_t bound) {
+    if (bound < before || bound > static_cast<int64_t>(index.sequences))
+      fail(Code::corrupt, "data: ", index.file.path, ": bound ", i, " of the documents (at byte ",
+           index.documents_at + i * 8, ") is sequence ", bound, " behind ", before, ", and there are ",
+           index.sequences, " sequences");
+    before = bound;
+  });
+  if (index.entries > 0 && before != static_cast<int64_t>(index.sequences))
+    fail(Code::corrupt, "data: ", index.file.path, ": the documents end at sequence ", before, " (at byte ",
+         index.documents_at + (index.entries - 1) * 8, "), but there are ", index.sequences, " sequences");
+}
+
+}  // namespace
+
 MegatronIndex read_megatron_index(OpenFiles& files, const std::string& tokens_path) {
   constexpr char kMagic[10] = "MMIDIDX\0";
   constexpr size_t kHeader = 9 + 8 + 1 + 8 + 8;
@@ -186,9 +240,15 @@ MegatronIndex read_megatron_index(OpenFiles& files, const std::string& tokens_pa
   index.lengths_at = kHeader;
   index.pointers_at = index.lengths_at + (plausible ? index.sequences * 4 : 0);
   index.documents_at = index.pointers_at + (plausible ? index.sequences * 8 : 0);
-  if (!plausible || index.documents_at + index.entries * 8 > index.file.bytes)
+  const uint64_t end = index.documents_at + (plausible ? index.entries * 8 : 0);
+  if (!plausible || end > index.file.bytes)
     fail(Code::corrupt, "data: ", path, " is truncated: it should list ", index.sequences, " sequences and ",
          index.entries, " bounds of documents, and ends at byte ", index.file.bytes);
+  if (end != index.file.bytes)
+    fail(Code::corrupt, "data: ", path, " has ", index.file.bytes - end, " bytes behind its list of documents, from byte ",
+         end, " on");
+  check_sequences(files, index);
+  check_documents(files, index);
   return index;
 }
 

@@ -43,7 +43,7 @@ struct MegatronIndex {
   uint64_t sequences = 0, entries = 0;  // entries: documents + 1
   uint64_t lengths_at = 0, pointers_at = 0, documents_at = 0;
 };
-// CORRUPT: the index is truncated, or is no such index.
+// CORRUPT: the index is truncated, is no such index, or its parts contradict each other.
 MegatronIndex read_megatron_index(OpenFiles& files, const std::string& tokens_path);
 
 }  // namespace gangway::data

@@ -251,9 +251,17 @@ TEST_F(BadFile, BadIndexesAreRefused) {
                 " is truncated: it should list 2 sequences and 3 bounds of documents, and ends at byte 60");
   refused_index(megatron(6, 2, {3, 2}, {0, 1, 2}),
                 " has elements of type 6 at byte 17, which are no integers");
-  refused_index(megatron(8, 2, {3, 2}, {0, 3, 2}), ": document 1 begins with sequence 3 of 2");
+  refused_index(megatron(8, 2, {3, 2}, {0, 3, 2}),
+                ": bound 1 of the documents (at byte 66) is sequence 3 behind 0, and there are 2 sequences");
   refused_index(megatron(8, 2, {3, 2}, {1, 0, 2}),
-                ": document 1 begins with sequence 0 of 2, the one before it with 1");
+                ": bound 1 of the documents (at byte 66) is sequence 0 behind 1, and there are 2 sequences");
+  refused_index(megatron(8, 2, {3, 2}, {0, 1}),
+                ": the documents end at sequence 1 (at byte 66), but there are 2 sequences");
+  refused_index(good + "rest", " has 4 bytes behind its list of documents, from byte 82 on");
+  std::string longer = good;
+  longer[34] = 4;  // the length of the first sequence
+  refused_index(longer,
+                ": sequence 1 begins at byte 6 (entry at byte 50) and has 2 tokens, but those before it end at byte 8");
   const std::string own =
       folder_.write("b.u8.documents", kDocumentsMagic + bytes_of<uint64_t>(Numbers{4, 1, 0}));
   folder_.write("b.u8", "12345");
