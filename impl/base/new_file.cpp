@@ -1,6 +1,7 @@
 #include "base/new_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,8 +11,15 @@
 namespace gangway {
 
 int open_new_file(const std::string& what, const std::string& path, int flags) {
-  constexpr int kAlways = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW;
+  // Without O_NONBLOCK the opening of a fifo waits for a reader, which may never come.
+  constexpr int kAlways = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
   const int file = open(path.c_str(), kAlways | flags, 0666);
+  struct stat status {};
+  const bool is_fifo = file >= 0 ? fstat(file, &status) == 0 && S_ISFIFO(status.st_mode) : errno == ENXIO;
+  if (is_fifo) {
+    if (file >= 0) close(file);
+    fail_file(what + " (a fifo or socket cannot be continued; name a file)", path, ENXIO);
+  }
   if (file >= 0) return file;
   if (errno == ELOOP) fail_file(what + " (a symbolic link is not followed)", path, ELOOP);
   fail_file(what, path, errno);

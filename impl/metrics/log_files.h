@@ -27,9 +27,12 @@ class LogFile {
   // Appends a row. Lines of its step and later ones, which the file may have from a run that is continued,
   // are cut first. IO.
   void append(const MetricsRow& row);
-  // Removes the lines of steps above `step`. Other lines keep their bytes. The file is replaced in one
-  // rename.
+  // Removes the lines of steps above `step`. Other lines keep their bytes. Steps ascend, so that the file is
+  // read from its end, up to a line that stays.
   void cut_after(int64_t step);
+  const std::string& path() const { return path_; }
+  int64_t last_step() const;  // of the last line; -1: there is none
+  void sync();                // so that the lines outlive a power cut. IO.
   // The step, loss and validation loss of a line.
   struct Point {
     int64_t step;

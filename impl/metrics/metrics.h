@@ -37,11 +37,14 @@ class Metrics {
   void log(const StepResult& result, const Extra& extra);
   // Adds an evaluation. The next row has its loss, even if flush() writes that row. Local.
   void log_evaluation(double loss, double seconds);
-  // Writes what is not written yet, and the picture. Collective.
+  // Writes a row of the interval that has not ended, and the picture, and syncs the files. The row that ends
+  // the interval takes the place of that row, so that rows end at the same steps whenever a run saves.
+  // Collective.
   void flush();
 
-  // Step, tokens and samples so far, as UTF-8 text for a checkpoint. restore() takes it back, cuts later
-  // lines of the files and continues. Collective. CORRUPT: not such a text.
+  // Step, tokens and samples so far, and what the interval has, as UTF-8 text for a checkpoint. restore()
+  // takes it back, cuts the lines behind the last interval from the files and continues. It logs a warning if
+  // a file lacks rows before. Collective. CORRUPT: not such a text.
   std::string position() const;
   void restore(const std::string& position);
   // The newest row; that of a run without rows has no step.
@@ -54,11 +57,15 @@ class Metrics {
   struct Files;
   // The numbers of a rank that a row needs from all ranks.
   struct RankNumbers {
-    double wait_seconds = 0;
+    double wait_seconds = 0, utilization = 0;
     int64_t memory = 0;
   };
+  MetricsRow interval_row();  // collective
+  void add_ranks(const std::vector<RankNumbers>& all, MetricsRow& row) const;
+  void measure_peak();
+  double utilization(double tokens_per_second) const;
+  void give(const MetricsRow& row, int64_t before);
   void end_interval();
-  void add_ranks(const std::vector<RankNumbers>& all);
 
   std::shared_ptr<Model> model_;
   MetricsOptions options_;
@@ -66,8 +73,10 @@ class Metrics {
   MetricsRow total_;  // the interval's row so far
   MetricsRow latest_;
   int64_t rows_ = 0;
-  double interval_tokens_ = 0;
-  int64_t steps_ = 0;             // in the interval
+  double interval_tokens_ = 0, interval_seconds_ = 0;  // of steps that computed
+  int64_t ended_ = 0;                                  // the step at which the last interval ended
+  int64_t flushed_ = -1;                               // the step of the newest row; -1: of none yet
+  int measurements_ = 0;                               // of the peak; 0: it was given
   std::unique_ptr<Files> files_;  // on rank 0
 };
 

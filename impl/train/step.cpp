@@ -129,7 +129,9 @@ class Step {
   StepResult end() {
     const Gang& root = *model_.gangs().root();
     result.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    result.tokens_per_second = result.seconds > 0 ? static_cast<double>(totals_.tokens) / result.seconds : 0;
+    // A step without a label that counts computes nothing, so its time says nothing about the rate.
+    const bool worked = result.seconds > 0 && result.skipped != Skip::no_weight;
+    result.tokens_per_second = worked ? static_cast<double>(totals_.tokens) / result.seconds : 0;
     result.exposed_wait_seconds = static_cast<double>(root.owner()->waited_ns() - waited_ns_) * 1e-9;
     return result;
   }

@@ -1,5 +1,6 @@
 // Rows as text, the files that a run continues, and the picture of the losses.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -71,14 +72,34 @@ TEST_F(MetricsFiles, ALinkIsRefusedAndItsTargetKeepsItsBytes) {
     EXPECT_EQ(contents(path("target")), "no line break");
     fs::remove(path("link"));
   }
-  std::ofstream(path("target")) << "whole";
-  fs::create_symlink(path("target"), path("a.jsonl.new"));
-  LogFile file(path("a.jsonl"), Format::json_lines);
-  file.append(row(1, 3));
-  file.append(row(2, 2));
-  EXPECT_THROW(file.cut_after(1), Error);
-  EXPECT_EQ(contents(path("target")), "whole");
-  EXPECT_EQ(steps(file), (std::vector<int64_t>{1, 2}));
+}
+
+TEST_F(MetricsFiles, AFifoIsRefusedAtOnce) {
+  ASSERT_EQ(mkfifo(path("a.jsonl").c_str(), 0600), 0);
+  EXPECT_THROW(LogFile(path("a.jsonl"), Format::json_lines), Error);
+}
+
+// A cut reads the file from its end, in blocks of 64 KiB: here lines lie across their bounds.
+TEST_F(MetricsFiles, ACutOfALongFileRemovesTheLaterLinesAlone) {
+  for (const Format format : {Format::json_lines, Format::csv}) {
+    const std::string name = path(format == Format::csv ? "long.csv" : "long.jsonl");
+    std::string whole;
+    {
+      LogFile file(name, format);
+      for (int64_t step = 1; step <= 3000; ++step) {
+        file.append(row(step, 1.0 / static_cast<double>(step)));
+        if (step == 700) whole = contents(name);
+      }
+      EXPECT_EQ(file.last_step(), 3000);
+    }
+    std::ofstream(name, std::ios::app) << "a line that a kill cut short";
+    LogFile file(name, format);
+    file.cut_after(700);
+    EXPECT_EQ(contents(name), whole);
+    EXPECT_EQ(file.last_step(), 700);
+    file.cut_after(0);
+    EXPECT_EQ(file.last_step(), -1);
+  }
 }
 
 TEST_F(MetricsFiles, ANumberOfALineHasAllItsBits) {

@@ -1,6 +1,8 @@
 // The rows of a run over several ranks.
+#include "base/log.h"
 #include "metrics/metrics.h"
 
+#include <cmath>
 #include <unistd.h>
 
 #include <algorithm>
@@ -207,6 +209,77 @@ TEST(Metrics, AContinuedRunCountsOnAndCutsLaterLines) {
   file.for_each_point([&](const LogFile::Point& point) { steps.push_back(point.step); });
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3}));
   fs::remove(path);
+}
+
+std::vector<int64_t> steps_in(const std::string& path) {
+  std::vector<int64_t> steps;
+  LogFile(path, LogFile::Format::json_lines).for_each_point([&](const LogFile::Point& point) {
+    steps.push_back(point.step);
+  });
+  return steps;
+}
+
+// A save in the middle of an interval flushes; rows end where they end in a run that was not stopped.
+TEST(Metrics, ARunThatIsContinuedHasTheRowsOfTheUndisturbedRun) {
+  const std::string path = temporary("interval.jsonl");
+  std::string position;
+  const auto train = [&](int steps, bool restores) {
+    test::run_ranks(1, [&](Gang& root) {
+      MetricsOptions options;
+      options.json_lines = path;
+      options.every = 4;
+      LoggedRun run(root, options);
+      if (restores) run.metrics->restore(position);
+      for (int s = 0; s < steps; ++s) run.step();
+      run.metrics->flush();
+      position = run.metrics->position();
+    });
+  };
+  train(6, false);
+  EXPECT_EQ(steps_in(path), (std::vector<int64_t>{4, 6}));
+  train(1, true);
+  EXPECT_EQ(steps_in(path), (std::vector<int64_t>{4, 7}));
+  train(5, true);
+  EXPECT_EQ(steps_in(path), (std::vector<int64_t>{4, 8, 12}));
+  fs::remove(path);
+}
+
+TEST(Metrics, RowsThatAreMissingAreLogged) {
+  const std::string path = temporary("gap.jsonl");
+  test::run_ranks(1, [&](Gang& root) {
+    MetricsOptions options;
+    options.json_lines = path;
+    LoggedRun run(root, options);
+    for (int s = 0; s < 3; ++s) run.step();
+    const std::string position = run.metrics->position();
+    LogFile(path, LogFile::Format::json_lines).cut_after(1);
+    const std::vector<LogLine> before = log_lines(0);
+    run.metrics->restore(position);
+    const std::vector<LogLine> lines = log_lines(before.empty() ? 0 : before.back().number + 1);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_NE(lines[0].message.find("ends at step 1, and the run continues after step 3"), std::string::npos)
+        << lines[0].message;
+  });
+  fs::remove(path);
+}
+
+// Its peak is given by no one; that of a machine whose other users were busy would be far too low.
+TEST(Metrics, ASteplessRateIsNoneAndNoUtilizationIsOverOne) {
+  test::run_ranks(1, [](Gang& root) {
+    const test::Rig rig = test::llama_rig(root);
+    MetricsOptions options;
+    options.sequence = 8;
+    Metrics metrics(std::shared_ptr<Model>(rig.model.get(), [](Model*) {}), options);
+    StepResult result;
+    result.tokens = 1000;
+    result.seconds = 1e-9;  // faster than any machine
+    metrics.log(result, {});
+    EXPECT_TRUE(std::isnan(metrics.latest().mfu)) << metrics.latest().mfu;
+    result.skipped = Skip::no_weight;
+    metrics.log(result, {});
+    EXPECT_EQ(metrics.latest().tokens_per_second, 0);
+    EXPECT_EQ(metrics.latest().mfu, 0);
+  });
 }
 
 TEST(Metrics, AFullDiskIsAnErrorOfEveryRankAndTheGangWorksOn) {

@@ -22,7 +22,7 @@ typedef struct gw_metrics_row {
   double grad_norm;       /* NaN if it was not computed. */
   double lr;
   double loss_scale;
-  double tokens_per_second; /* Over `seconds`. */
+  double tokens_per_second; /* Of the steps with a label that counts; 0 if there is none. */
   /* The model FLOPs utilization: the FLOP of forward and backward for the tokens of the interval, over what
    * all ranks could do in `seconds` at their peak. A token counts 6 x (parameters without the embedding, with
    * the head) + 6 x layers x heads x head_dim x T, where T is the sequence, or the window if that is shorter.
@@ -50,14 +50,17 @@ typedef struct gw_metrics_options {
   const gw_ext *next;
   /* Paths of files that rank 0 writes: JSON lines, CSV, and a picture of the losses, drawn by
    * gw_metrics_flush. Default null: not written. A file that is there is continued. A line of a step that
-   * comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place. */
+   * comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place. A fifo
+   * is IO, too. */
   const char *json_lines;
   const char *csv;
   const char *svg;
   int32_t every; /* A row ends at each step that is a multiple of this. Default 1. */
   int32_t reserved;
   int64_t sequence;   /* The tokens of a row of the batch, for mfu. Default 0: no mfu. */
-  double peak_flops;  /* Of one rank, in FLOP/s. Default 0: measured by a short product at creation. */
+  /* Of one rank, in FLOP/s. Default 0: measured by a short product at creation, and again when a step beats
+   * it; a row whose mfu would still be over 1 has none. */
+  double peak_flops;
   gw_metrics_fn sink; /* Default null. */
   void *user;
   gw_free_fn free_user;
@@ -95,8 +98,8 @@ GW_API gw_status gw_metrics_log(gw_metrics *metrics, const gw_step_result *resul
 GW_API gw_status gw_metrics_latest(const gw_metrics *metrics, gw_metrics_row *row, int64_t *out_rows);
 /* Local. Adds the mean loss of an evaluation and its duration to the next row. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_metrics_log_evaluation(gw_metrics *metrics, double loss, double seconds);
-/* Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at
- * the end. IO, on every rank. */
+/* Collective. Writes a row of the interval that has not ended, whose place the row that ends it will take, draws
+ * the picture and syncs the files. Call it at each checkpoint and at the end. IO, on every rank. */
 GW_API gw_status gw_metrics_flush(gw_metrics *metrics);
 
 /* Local. Copies the place in the run, as UTF-8, into `text`, which has room for `capacity` bytes. *out_len is
@@ -104,7 +107,8 @@ GW_API gw_status gw_metrics_flush(gw_metrics *metrics);
  * not exceed *out_len. */
 GW_API gw_status gw_metrics_position(const gw_metrics *metrics, char *text, size_t capacity, size_t *out_len);
 /* Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of later
- * steps are cut from the files. CORRUPT: another text. */
+ * steps are cut from the files. A warning in the log (gw_log_read) says if a file lacks rows before that place.
+ * CORRUPT: another text. */
 GW_API gw_status gw_metrics_restore(gw_metrics *metrics, const char *position);
 
 #ifdef __cplusplus
