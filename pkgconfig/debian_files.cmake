@@ -6,6 +6,8 @@ set(packages_runtime ${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME})
 set(packages_development libgangway-dev)
 set(packages_tools gangway-tools)
 set(packages_cuda libgangway-cuda)
+set(packages_mpi libgangway-mpi)
+set(packages_fabric libgangway-fabric)
 set(copyright "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: gangway
 
@@ -15,7 +17,7 @@ License: Apache-2.0
  On Debian systems the text of this license is in
  /usr/share/common-licenses/Apache-2.0.
 ")
-foreach(component runtime development tools cuda)
+foreach(component runtime development tools cuda mpi fabric)
   set(root "${CPACK_TEMPORARY_INSTALL_DIRECTORY}/${component}")
   if(NOT IS_DIRECTORY "${root}/usr")
     continue()

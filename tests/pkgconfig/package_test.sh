@@ -16,9 +16,13 @@ wrong() { echo "$*"; bad=1; }
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip >"$work/log" 2>&1 ||
   { cat "$work/log"; exit 1; }
 package() { echo "$work/$1"_*.deb; }
-cuda=
-[ ! -e "$build/capi/libgangway_cuda.so" ] || cuda="./libgangway-cuda "
-[ "$(cd "$work" && ls ./*.deb | sed 's/_.*//' | sort | tr '\n' ' ')" = "$(printf '%s\n' ./gangway-tools ./libgangway-dev $cuda "./$library" | sort | tr '\n' ' ')" ] ||
+# Packages of the modules that are built.
+modules=()
+[ ! -e "$build/capi/libgangway_cuda.so" ] || modules+=(cuda)
+[ ! -e "$build/capi/libgangway_fabric.so" ] || modules+=(fabric)
+mpi=$(cd "$build/capi" && ls libgangway_openmpi.so libgangway_mpich.so 2>/dev/null || true)
+[ -z "$mpi" ] || modules+=(mpi)
+[ "$(cd "$work" && ls ./*.deb | sed 's/_.*//' | sort | tr '\n' ' ')" = "$(printf '%s\n' ./gangway-tools ./libgangway-dev "${modules[@]/#/./libgangway-}" "./$library" | sort | tr '\n' ' ')" ] ||
   wrong "packages: $(ls "$work")"
 
 files() { dpkg-deb -c "$(package "$1")" | awk '$1 !~ /^d/ {print substr($6, 2)}' | sort; }
@@ -31,7 +35,9 @@ lib=/usr/$libdir
 printf '%s\n' $lib/$soname $lib/libgangway.so.$release | holds "$library" || bad=1
 printf '%s\n' /usr/bin/{gangrun,gw-checkpoint,gw-compare,gw-info,gw-plan,gw-tokens,gw-trace,gw-train} /usr/share/man/man1/{gangrun,gw-checkpoint,gw-compare,gw-info,gw-plan,gw-tokens,gw-trace,gw-train}.1.gz |
   holds gangway-tools || bad=1
-[ -z "$cuda" ] || printf '%s\n' $lib/libgangway_cuda.so | holds libgangway-cuda || bad=1
+for module in "${modules[@]}"; do
+  if [ $module = mpi ]; then printf "$lib/%s\n" $mpi; else echo $lib/libgangway_$module.so; fi | holds libgangway-$module || bad=1
+done
 {
   for header in "$source"/capi/include/gangway/*.h; do echo "/usr/include/gangway/$(basename "$header")"; done
   printf '%s\n' $lib/libgangway.so $lib/pkgconfig/gangway.pc /usr/share/gangway/abi.json
