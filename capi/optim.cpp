@@ -24,6 +24,16 @@ LrSchedule::Kind capi::schedule_of(int32_t schedule) {
   return static_cast<LrSchedule::Kind>(schedule);
 }
 
+OptimizerOptions capi::optimizer_options_of(const char* kind, const char* const names[],
+                                            const char* const values[], size_t count) {
+  const OptimizerKind& row = optimizer_kind(&required(kind, "kind"));
+  if (count > 0) required(names, "names"), required(values, "values");
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (size_t i = 0; i < count; ++i)
+    settings.emplace_back(&required(names[i], "names[i]"), &required(values[i], "values[i]"));
+  return options_from(row, settings);
+}
+
 gw_optimizer* capi::create_optimizer(const char* kind, gw_module* model, const OptimizerOptions& options) {
   Model& m = required(model, "model").ready();
   Stream& stream = EntryStream::use(m.device().stream());
@@ -47,13 +57,8 @@ gw_status gw_optimizer_create(gw_module* model, const char* kind, const char* co
   return guarded([&] {
     gw_optimizer*& result = out(out_optimizer, "out_optimizer");
     required(model, "model");
-    required(kind, "kind");
-    if (option_count > 0) required(names, "names"), required(values, "values");
-    const OptimizerKind& row = optimizer_kind(kind);
-    std::vector<std::pair<std::string, std::string>> settings;
-    for (size_t i = 0; i < option_count; ++i)
-      settings.emplace_back(&required(names[i], "names[i]"), &required(values[i], "values[i]"));
-    result = create_optimizer(row.name, model, options_from(row, settings));
+    const OptimizerOptions options = optimizer_options_of(kind, names, values, option_count);
+    result = create_optimizer(kind, model, options);
   });
 }
 

@@ -1,7 +1,9 @@
 #include <gangway/plan.h>
 
 #include "decoder_options.h"
+#include "fp8_options.h"
 #include "lora_options.h"
+#include "optimizer_options.h"
 #include "parallel_options.h"
 #include "plan/model_plan.h"
 #include "sized_structs.h"
@@ -35,6 +37,12 @@ gw_status gw_plan_memory(const gw_plan_options* options, gw_memory_use* memory, 
     request.moment_dtype = dtype_of(o.moment_dtype);
     request.one_host = o.one_host != 0;
     if (o.lora != nullptr) request.lora = lora_options_of(o.lora, "options.lora");
+    if (o.fp8 != nullptr) request.fp8 = fp8_options_of(o.fp8, "options.fp8");
+    if (o.optimizer != nullptr) {
+      request.optimizer = o.optimizer;
+      request.optimizer_options =
+          optimizer_options_of(o.optimizer, o.option_names, o.option_values, o.option_count);
+    }
     const MeshOptions degrees =
         Mesh::resolve({m.pp, m.dp_replicate, m.dp_shard, m.cp, m.tp}, o.ranks).options();
     const MeshPlan plan = plan_mesh(request, degrees);

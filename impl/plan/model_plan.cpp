@@ -7,6 +7,7 @@
 #include "mesh/gangs.h"
 #include "optim/optimizer.h"
 #include "parallel/fsdp/fsdp_state.h"
+#include "parallel/model/mesh_tensors.h"
 #include "parallel/model/model.h"
 #include "train/step.h"
 
@@ -56,12 +57,15 @@ MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, 
                           int microbatches) {
   const ModulePtr decoder = make_decoder(request.decoder);
   if (request.lora) apply_lora(decoder, *request.lora);
+  if (request.fp8) apply_fp8(decoder, *request.fp8);
   Model model(decoder, create_gangs(root, degrees));
   model.fsdp().use_regions(request.one_host);
   model.build().parallelize(request.options);
-  OptimizerOptions adamw;
-  adamw.hyperparameters["moment_dtype"] = request.moment_dtype;
-  const auto optimizer = make_optimizer("adamw", model.inspect().parameters(), adamw, model.ops());
+  OptimizerOptions options = request.optimizer_options;
+  if (request.optimizer.empty()) options.hyperparameters["moment_dtype"] = request.moment_dtype;
+  const auto optimizer =
+      make_optimizer(request.optimizer.empty() ? "adamw" : request.optimizer, model.inspect().parameters(),
+                     options, model.ops(), make_mesh_tensors(model));
   const auto counted =
       model.inspect().count_optimizer(optimizer->state_bytes(), optimizer->state_bytes(/*on_host=*/true));
   const Tensor ids = Tensor::allocate(model.device().allocator(), DType::i64,

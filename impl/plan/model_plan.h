@@ -13,8 +13,10 @@
 
 #include "gang/gang.h"
 #include "mesh/mesh.h"
+#include "nn/fp8.h"
 #include "nn/layers.h"
 #include "nn/lora.h"
+#include "optim/optimizer_options.h"
 #include "parallel/memory_use.h"
 #include "parallel/options.h"
 
@@ -30,7 +32,10 @@ struct ModelPlanRequest {
   int microbatches = 0;  // 0: twice pp, or 1 without pp
   ParallelOptions options;
   std::optional<LoraOptions> lora;  // none: the whole model is trained
-  DType moment_dtype = DType::f32;
+  std::optional<Fp8Options> fp8;    // none: no layer computes in FP8
+  DType moment_dtype = DType::f32;  // of AdamW, if `optimizer` is empty
+  std::string optimizer = {};       // the kind; empty: AdamW with its defaults
+  OptimizerOptions optimizer_options = {};
   // Whether the ranks share gathered weights, as processes of one CPU host do.
   bool one_host = false;
 };
@@ -43,7 +48,7 @@ struct MeshPlan {
   std::string refusal;  // why the model cannot be trained with this mesh; empty: it can
 };
 
-// Returns the bytes that this rank of `root` uses after two steps with AdamW. Collective. Throws what the
+// Returns the bytes that this rank of `root` uses after two steps with the optimizer. Collective. Throws what the
 // model or the mesh refuses.
 MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, const MeshOptions& degrees,
                           int microbatches);

@@ -45,7 +45,8 @@ TEST(ModelPlan, IsWhatARunTakesOnEveryMesh) {
                                      {2, 1, 1, 1, 1},
                                      {1, 1, 2, 1, 2},
                                      {2, 1, 2, 1, 1},
-                                     {2, 1, 1, 1, 2}})
+                                     {2, 1, 1, 1, 2},
+                                     {4, 1, 1, 1, 1}})  // stages in the middle have no ids and no loss
     for (const DType param : {DType{}, DType::bf16})
       for (const bool one_host : {true, false}) {
         ModelPlanRequest request = request_of(degrees, one_host);

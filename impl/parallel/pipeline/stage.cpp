@@ -264,12 +264,26 @@ void StageCut::undo() {
     std::erase_if(p.parameter->layout, [](const Placement& placement) { return placement.axis == "pp"; });
 }
 
+namespace {
+
+// A stage of another rank has its parameters as they were described, in the masters' dtype, and is asked in that
+// dtype: what it computes in is that of this rank's stages.
+void take_described_dtype(Specs& x, const Module& child) {
+  const std::vector<NamedParameter> parameters = named_parameters(child);
+  if (parameters.empty()) return;
+  for (Spec& spec : x)
+    if (is_floating(spec.dtype)) spec.dtype = spec_of(*parameters.front().parameter).dtype;
+}
+
+}  // namespace
+
 Specs StageCut::output_specs(Context& ctx, int stage, Specs x) const {
   if (stage == last_stage()) return {};
   const StackScope scope(ctx.temporaries);
   const Stage& range = stages_[static_cast<size_t>(stage)];
   for (size_t i = range.first; i < range.end && !x.empty(); ++i) {
     const AllRowsLocal whole(*children_[i]);
+    if (!is_local(stage)) take_described_dtype(x, *children_[i]);
     x = children_[i]->check_forward(ctx, x);
   }
   const DType computed = computed_dtype();
