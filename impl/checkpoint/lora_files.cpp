@@ -60,6 +60,15 @@ std::vector<std::string> targets_of(Model& model, const FilePlaces& places,
   return {ends.begin(), ends.end()};
 }
 
+// Returns the text of adapter_config.json.
+std::string config_of(Model& model, const FilePlaces& places, const AdapterFile& file,
+                      const std::string& base) {
+  return adapter_config(
+      lora_settings(model.inspect().parameters())->options,
+      {targets_of(model, places, file.layers), base.empty() ? model.origin().folder : base,
+       decoder_options(model.root()) != nullptr});
+}
+
 void check_scale(const LoraOptions& stated, const LoraOptions& own, const std::string& path) {
   if (stated.scale() == own.scale()) return;
   const auto facts = [](const LoraOptions& o) {
@@ -71,17 +80,39 @@ void check_scale(const LoraOptions& stated, const LoraOptions& own, const std::s
 
 }  // namespace
 
+AdapterFiles adapter_files(Model& model) {
+  const std::vector<NamedParameter>& parameters = model.inspect().parameters();
+  const FilePlaces places(model.root(), model.inspect().names());
+  try {
+    AdapterFile file = describe(model, places);
+    std::string config = config_of(model, places, file, "");
+    return {text(kAdapterFolder, "/", kStem), std::move(file.tensors), std::move(config)};
+  } catch (const Error& error) {
+    if (error.code() != Code::not_supported) throw;
+  }
+  AdapterFiles own{kOwnAdapters, {}, ""};
+  for (const NamedParameter& named : parameters)
+    if (is_adapter(*named.parameter))
+      own.tensors.push_back({named.parameter, FilePlace{named.name, named.parameter->shape}});
+  return own;
+}
+
+bool trains_adapters_alone(Model& model) {
+  const std::vector<NamedParameter>& all = model.inspect().parameters();
+  return lora_settings(all) != nullptr && std::all_of(all.begin(), all.end(), [](const NamedParameter& p) {
+    return is_adapter(*p.parameter) || !p.parameter->trainable;
+  });
+}
+
 void save_lora(Model& model, const std::string& path, const SaveOptions& options, const std::string& base) {
   std::string config;
   save_tensors(
       model, path, options,
       [&] {
-        const LoraOptions& own = lora_of(model, "lora_save")->options;
+        lora_of(model, "lora_save");
         const FilePlaces places(model.root(), model.inspect().names());
         AdapterFile file = describe(model, places);
-        config = adapter_config(
-            own, {targets_of(model, places, file.layers), base.empty() ? model.origin().folder : base,
-                  decoder_options(model.root()) != nullptr});
+        config = config_of(model, places, file, base);
         return TensorsToSave{kStem, std::move(file.tensors)};
       },
       [&](SaveFolder& folder, const TensorSetPlan& plan) {

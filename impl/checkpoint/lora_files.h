@@ -6,8 +6,23 @@
 #include <string>
 
 #include "checkpoint/model_files.h"
+#include "checkpoint/named_tensors.h"
+#include "nn/lora.h"
 
 namespace gangway {
+
+// The adapters of a model as the checkpoint of a run has them.
+struct AdapterFiles {
+  std::string stem;  // of the safetensors file: adapter/adapter_model, or adapters if PEFT has none like these
+  std::vector<PlacedParameter> tensors;
+  std::string config;  // the text of adapter/adapter_config.json; empty: PEFT has none like these
+};
+// Local. `model` has adapters.
+AdapterFiles adapter_files(Model& model);
+inline constexpr char kAdapterFolder[] = "adapter", kOwnAdapters[] = "adapters";
+
+// Whether the adapters are all that is trained, so that a checkpoint needs nothing else of the model. Local.
+bool trains_adapters_alone(Model& model);
 
 // Writes both files in one commit (save_folder.h), under the names of PEFT. `base` names the base model;
 // empty: the folder from which the model was loaded. INVALID_STATE: the model has no adapters. NOT_SUPPORTED:

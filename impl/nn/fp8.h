@@ -76,6 +76,8 @@ class Fp8Products {
   void input_part(Context& ctx, const Tensor& x_TI, Fp8ScaleJoin& join, const Operand& made);
   void transposed_part(Context& ctx, const Tensor& x_TI, Fp8ScaleJoin& join, const Operand& made) const;
   bool has_scales_of_rows() const { return scaling_ == Fp8Scaling::row; }
+  Fp8Scaling scaling() const { return scaling_; }
+  int history() const { return entries_ - 1; }
   // Whether both make the same codes of an input that both have always read.
   bool makes_codes_of(const Fp8Products& other) const {
     return scaling_ == other.scaling_ && (scaling_ != Fp8Scaling::delayed || entries_ == other.entries_);

@@ -36,7 +36,7 @@ CallSignature signature_of(const OptimizerKind& kind, const OptimizerOptions& o,
   signature.add("optimizer", kind.name);
   signature.add("weight_decay", o.weight_decay);
   signature.add("ema_decay", o.ema_decay);
-  signature.add("schedule", o.schedule.kind);
+  signature.add("schedule", schedule_name(o.schedule.kind));
   signature.add("warmup_steps", o.schedule.warmup);
   signature.add("total_steps", o.schedule.total);
   signature.add("last_lr_ratio", o.schedule.final_ratio);

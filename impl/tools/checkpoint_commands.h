@@ -1,5 +1,5 @@
 // The commands of gw-checkpoint. Each prints its result and throws if it cannot give one. All of them read
-// files in pieces, so memory does not grow with the model.
+// files in pieces, so memory does not grow with the model, but for merge_adapters.
 //
 // Thread rule: functions.
 #pragma once
@@ -39,5 +39,20 @@ struct ConvertCommand {
   bool verify = true;  // the model's files of a checkpoint before they are read
 };
 void convert_model(const ConvertCommand& command);
+
+struct MergeCommand {
+  std::string folder;  // a checkpoint of adapters, or PEFT's folder of an adapter
+  std::string base;    // the folder of Hugging Face that they were trained over
+  std::string out;     // a folder that does not exist yet
+  std::optional<DType> dtype;
+  uint64_t max_file_bytes = 5'000'000'000;
+};
+// Writes the base with the adapters added to its weights. Unlike the other commands it holds the whole model
+// in memory.
+void merge_adapters(const MergeCommand& command);
+
+// Returns the folder of a checkpoint: `folder` itself, or the newest checkpoint if it is the folder of a run.
+std::string checkpoint_in(const std::string& folder);
+bool is_there(const std::string& path);  // anything of that name, a link without a target too
 
 }  // namespace gangway

@@ -17,6 +17,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/run/blocks.h"
+#include "checkpoint/run/model_record.h"
 #include "checkpoint/run/plain_files.h"
 #include "checkpoint/run/tensor_set.h"
 #include "checkpoint/run/verify.h"
@@ -27,11 +28,6 @@
 
 namespace gangway {
 namespace {
-
-bool exists(const std::string& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0;
-}
 
 bool is_file(const std::string& path) {
   struct stat status {};
@@ -50,7 +46,7 @@ bool is_carried_along(const std::string& name) {
 
 // Verifies the files of one model of a checkpoint. A plain folder of Hugging Face has no hashes.
 void verify_model(const std::string& folder, const std::string& model) {
-  if (!exists(folder + "/" + kStateName)) return;
+  if (!is_there(folder + "/" + kStateName)) return;
   CheckpointState state = read_state(folder);
   const std::string inside = model.empty() ? "" : model + "/";
   std::erase_if(state.files, [&](const StoredFile& file) {
@@ -63,6 +59,17 @@ void verify_model(const std::string& folder, const std::string& model) {
   for (const StoredFile& file : state.files) bytes += file.bytes;
   ProgressLine line("verifying", bytes);
   verify_checkpoint(folder, state, 0, 1, [&](uint64_t count) { line.add(count); });
+}
+
+// A checkpoint of adapters has no whole model.
+void refuse_adapters(const std::string& folder, const std::string& model) {
+  if (!is_there(folder + "/" + kStateName)) return;
+  const CheckpointState state = read_state(folder);
+  const auto record = state.models.find(model);
+  if (record != state.models.end() && stored_base(record->second))
+    fail(Code::invalid_argument, folder,
+         " has adapters, and not the base that they were trained over; gw-checkpoint merge ", folder,
+         " BASE OUT makes one model of both");
 }
 
 TensorSetPlan plan_of(const Source& source, const ConvertCommand& command) {
@@ -136,11 +143,14 @@ void write_others(const Source& source, const std::string& from, const std::stri
 
 }  // namespace
 
-void convert_model(const ConvertCommand& command) {
+void convert_model(const ConvertCommand& given) {
+  ConvertCommand command = given;
+  command.folder = checkpoint_in(given.folder);
   const std::string from = command.folder + (command.model.empty() ? "" : "/" + command.model);
   const std::string out = absolute_path(command.out);
-  if (exists(out))
+  if (is_there(out))
     fail(Code::invalid_argument, out, " exists already; choose a folder that does not exist yet");
+  refuse_adapters(command.folder, command.model);
   if (command.verify) verify_model(command.folder, command.model);
   const Source source = Source::open(from);
   source.check_complete();

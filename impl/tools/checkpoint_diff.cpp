@@ -46,7 +46,8 @@ std::string set_of(const std::string& file) {
   return stem;
 }
 
-Side open_side(const std::string& path) {
+Side open_side(const std::string& given) {
+  const std::string path = checkpoint_in(given);
   Side side;
   struct stat status {};
   if (stat((path + "/" + kStateName).c_str(), &status) != 0) {

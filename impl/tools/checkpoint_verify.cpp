@@ -130,6 +130,21 @@ bool list_checkpoints(const std::string& path) {
   return whole;
 }
 
+bool is_there(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0;
+}
+
+std::string checkpoint_in(const std::string& folder) {
+  struct stat status {};
+  const bool is_run = stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                      stat((folder + "/" + kStateName).c_str(), &status) != 0;
+  if (!is_run) return folder;
+  const RunFolder run(folder);
+  const std::vector<int64_t> steps = run.steps();
+  return steps.empty() ? folder : run.path_of(steps.back());
+}
+
 bool verify_folder(const VerifyCommand& command) {
   check_folder(command.folder);
   const size_t threads = command.threads > 0 ? static_cast<size_t>(command.threads)

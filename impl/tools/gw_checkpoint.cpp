@@ -1,4 +1,4 @@
-// gw-checkpoint looks after the checkpoints of runs: it lists, verifies, compares and converts them.
+// gw-checkpoint looks after the checkpoints of runs: it lists, verifies, compares, converts and merges them.
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -39,6 +39,7 @@ struct Request {
   VerifyCommand verify;
   DiffCommand diff;
   ConvertCommand convert;
+  MergeCommand merge;
 };
 
 CommandLine verify_line(VerifyCommand& command) {
@@ -56,7 +57,7 @@ CommandLine diff_line(DiffCommand& command) {
   return {
       "diff",
       "values and states of two checkpoints",
-      {{"a", &command.a, "a checkpoint, a folder of Hugging Face, or a safetensors file", {.required = true}},
+      {{"a", &command.a, "a checkpoint, a run (its newest one), a folder of Hugging Face, or a safetensors file", {.required = true}},
        {"b", &command.b, "another", {.required = true}},
        {"--lines",
         &command.lines,
@@ -68,7 +69,7 @@ CommandLine diff_line(DiffCommand& command) {
 std::vector<Option> output_options(Request& request) {
   ConvertCommand& command = request.convert;
   return {
-      {"folder", &command.folder, "a checkpoint, or a folder of Hugging Face", {.required = true}},
+      {"folder", &command.folder, "a checkpoint, a run (its newest one), or a folder of Hugging Face", {.required = true}},
       {"out", &command.out, "the new folder, which must not exist", {.required = true}},
       {"--model", &command.model, "name of the checkpoint's model, if it has several"},
       {"--max-file-size",
@@ -89,9 +90,23 @@ CommandLine convert_line(Request& request) {
   return line;
 }
 
+CommandLine merge_line(Request& request) {
+  MergeCommand& command = request.merge;
+  return {"merge",
+          "a base and the adapters that were trained over it as one model, a plain folder of Hugging Face",
+          {{"folder", &command.folder, "a checkpoint or run of adapters, or a folder of PEFT", {.required = true}},
+           {"base", &command.base, "the folder of the base", {.required = true}},
+           {"out", &command.out, "the new folder, which must not exist", {.required = true}},
+           {"--dtype", &request.dtype, "of the weights; default: f32", {.must = tools::names_of(kDtypes)}},
+           {"--max-file-size",
+            &command.max_file_bytes,
+            "of one safetensors file, like 5GB or 1GiB; 0: no limit",
+            {.must = tools::Bytes{}, .default_shown = true}}}};
+}
+
 CommandLine line_of(Request& request) {
   return {"gw-checkpoint",
-          "gw-checkpoint: lists, verifies, compares and converts the checkpoints of a run.",
+          "gw-checkpoint: lists, verifies, compares, converts and merges the checkpoints of a run.",
           {{"--version", tools::Version{GANGWAY_VERSION}}},
           {{"list",
             "the complete checkpoints of a run",
@@ -99,6 +114,7 @@ CommandLine line_of(Request& request) {
            verify_line(request.verify),
            diff_line(request.diff),
            convert_line(request),
+           merge_line(request),
            {"weights", "a model alone, as a plain folder of Hugging Face", output_options(request)}},
           &request.command};
 }
@@ -107,7 +123,10 @@ int run(const Request& request) {
   if (request.command == "list") return list_checkpoints(request.folder) ? 0 : 1;
   if (request.command == "verify") return verify_folder(request.verify) ? 0 : 1;
   if (request.command == "diff") return diff_folders(request.diff) ? 0 : 1;
-  convert_model(request.convert);
+  if (request.command == "merge")
+    merge_adapters(request.merge);
+  else
+    convert_model(request.convert);
   return 0;
 }
 
@@ -116,7 +135,7 @@ int run(const Request& request) {
 int main(int count, char** arguments) {
   Request request;
   if (const auto status = tools::read_arguments(line_of(request), count, arguments)) return *status;
-  if (!request.dtype.empty()) request.convert.dtype = kDtypes.at(request.dtype);
+  if (!request.dtype.empty()) request.convert.dtype = request.merge.dtype = kDtypes.at(request.dtype);
   request.convert.verify = !request.unverified;
   try {
     allow_many_files();

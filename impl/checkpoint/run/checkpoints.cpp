@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "checkpoint/lora_files.h"
+#include "checkpoint/run/base_hash.h"
 #include "checkpoint/run/describe_save.h"
 #include "checkpoint/run/host_copy.h"
 #include "checkpoint/run/restore.h"
@@ -113,8 +115,10 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
       },
       arguments);
   const std::vector<std::string> known = call.run([&] {
-    for (const CheckpointPart& part : parts)
+    for (const CheckpointPart& part : parts) {
       part.model->run().finish_gradients(part.model->device().stream());
+      if (trains_adapters_alone(*part.model)) base_hash(*part.model);
+    }
     return me.gangs->root()->agreement().all_gather_bytes(Channel::control, known_states(job->plan));
   });
   call.check(
@@ -135,8 +139,10 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
   const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   me.meeting->set_deadline(deadline);
   if (options_.synchronous) {
-    DirectWrite direct;
-    job->write = [&](const SavedRows& rows, TensorSetWriter& writer) { direct.write(rows, writer); };
+    RowBlocks blocks;
+    job->write = [&](const SavedRows& rows, TensorSetWriter& writer) {
+      blocks.each(rows, [&](const Box& box, const void* data) { writer.write(rows.name, box, data); });
+    };
     call.check([&] { write_checkpoint(*job, *me.folder, *me.meeting); });
     return;
   }

@@ -23,7 +23,7 @@ namespace gangway {
 
 struct CheckpointsOptions {
   std::string folder;                    // that of rank 0 counts
-  int keep = 3;                          // newest complete ones; 0: all
+  int keep = 3;                          // newest complete ones that count (RunFolder::remove_old); 0: all
   int64_t every = 0;                     // due() is true at multiples; 0: never
   bool synchronous = false;              // true: save() returns after the commit and keeps no copy
   uint64_t max_file_bytes = 5ull << 30;  // of a safetensors file; 0: no limit

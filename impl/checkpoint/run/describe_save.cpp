@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/file_names.h"
+#include "checkpoint/lora_config.h"
+#include "checkpoint/lora_files.h"
+#include "checkpoint/run/model_record.h"
 #include "checkpoint/run/optimizer_record.h"
 
 namespace gangway {
@@ -23,16 +27,6 @@ std::string mesh_json(const Mesh& mesh) {
 // The dtype is that of the first tensor; others may differ if the masters do.
 DType dtype_of(const SavedSet& model) {
   return model.tensors.empty() ? DType::f32 : model.tensors.begin()->second.dtype;
-}
-
-std::string model_json(Model& model, const SavedSet& set) {
-  JsonObject object(0);
-  object.add("dtype", json_scalar(name(dtype_of(set))));
-  int64_t count = 0;
-  for (const auto& [tensor, spec] : set.tensors) count += spec.shape.count();
-  object.add("parameters", json_scalar(count));
-  object.add("seed", json_scalar(model.run().context(model.device().stream()).seed));
-  return std::move(object).close();
 }
 
 // Returns the newest checkpoint in the folder in which `checkpoint` was one; "": there is none.
@@ -57,6 +51,21 @@ std::string folder_to_carry(const CheckpointPart& part) {
   return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) ? folder : newest_beside(folder);
 }
 
+// A folder with adapters gets no config.json, so that no tool opens it as the base alone.
+void add_config(SaveJob& job, const CheckpointPart& part, const SavedSet& set) {
+  Model& model = *part.model;
+  if (lora_settings(model.inspect().parameters()) == nullptr) {
+    if (const DecoderOptions* const options = decoder_options(model.root()))
+      job.texts.emplace_back(name_in_checkpoint(part.name, kConfigName),
+                             config_json(*options, dtype_of(set), model.origin().config));
+    return;
+  }
+  if (!trains_adapters_alone(model)) return;
+  if (const AdapterFiles files = adapter_files(model); !files.config.empty())
+    job.texts.emplace_back(name_in_checkpoint(part.name, text(kAdapterFolder, "/", kAdapterConfigName)),
+                           files.config);
+}
+
 }  // namespace
 
 void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, CheckpointState state) {
@@ -66,13 +75,10 @@ void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, Check
   size_t set = 0;  // each part has its model's set, then its optimizer's
   for (const CheckpointPart& part : parts) {
     const SavedSet& model = job.plan.sets.at(set);
-    job.state.models[part.name] = model_json(*part.model, model);
+    job.state.models[part.name] = model_record(*part.model, model);
     if (part.optimizer != nullptr) job.state.optimizers[part.name] = record_of(*part.optimizer);
     set += part.optimizer != nullptr ? 2 : 1;
-    const DecoderOptions* const options = decoder_options(part.model->root());
-    if (options != nullptr)
-      job.texts.emplace_back(name_in_checkpoint(part.name, kConfigName),
-                             config_json(*options, dtype_of(model), part.model->origin().config));
+    add_config(job, part, model);
     const std::string folder = folder_to_carry(part);
     if (!first || folder.empty()) continue;
     for (const std::string& file : files_to_carry(folder))

@@ -72,14 +72,14 @@ void HostCopy::fill(const SavePlan& plan) {
   for (Model* const model : models) model->device().stream().synchronize();
 }
 
-void DirectWrite::write(const SavedRows& saved, TensorSetWriter& writer) {
+void RowBlocks::each(const SavedRows& saved, const std::function<void(const Box&, const void*)>& use) {
   Model& model = *saved.model;
   Stream& stream = model.device().stream();
   model.run().order(stream);
   if (saved.rows.on_host() && is_on_host(model.device().memory_kind()) && saved.dtype == saved.rows.dtype() &&
       saved.rows.contiguous()) {
     stream.synchronize();
-    return writer.write(saved.name, saved.box, saved.rows.raw());
+    return use(saved.box, saved.rows.raw());
   }
   if (block_ == nullptr) block_ = Buffer::allocate(model.device().pinned_allocator(), kBlockBytes);
   for_each_block(saved.box.shape, item_bytes(saved.dtype), [&](const Box& part, int64_t at) {
@@ -88,7 +88,7 @@ void DirectWrite::write(const SavedRows& saved, TensorSetWriter& writer) {
     stream.synchronize();
     Box box = part;
     for (size_t d = 0; d < box.first.size(); ++d) box.first[d] += saved.box.first[d];
-    writer.write(saved.name, box, block_->data());
+    use(box, block_->data());
   });
 }
 

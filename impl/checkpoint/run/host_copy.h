@@ -4,6 +4,7 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "checkpoint/run/save_plan.h"
@@ -25,11 +26,12 @@ class HostCopy {
   std::shared_ptr<Buffer> memory_;
 };
 
-// Writes rows without a copy of all of them: rows that the host can read and that are stored in their own
-// dtype from where they are, others through a buffer of kBlockBytes.
-class DirectWrite {
+// Shows rows to the host without a copy of all of them: rows that the host can read and that are stored in
+// their own dtype where they are, others through a buffer of kBlockBytes.
+class RowBlocks {
  public:
-  void write(const SavedRows& rows, TensorSetWriter& writer);
+  // Calls use(box of the tensor, its elements) for boxes that have all of the rows.
+  void each(const SavedRows& rows, const std::function<void(const Box&, const void*)>& use);
 
  private:
   std::shared_ptr<Buffer> block_;

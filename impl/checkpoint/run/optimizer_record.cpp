@@ -74,10 +74,10 @@ StoredOptimizer record_of(const Optimizer& optimizer) {
   return record;
 }
 
-void check_record(const StoredOptimizer& stored, const Optimizer& optimizer, const std::string& name) {
-  if (stored.kind != optimizer.kind())
-    fail(Code::invalid_argument, "restore: ", of_part(name), "the checkpoint has the states of optimizer ",
-         stored.kind, ", this one is ", optimizer.kind(), "; make the same kind, or restore the model alone");
+std::string other_kind(const StoredOptimizer& stored, const Optimizer& optimizer, const std::string& name) {
+  if (stored.kind == optimizer.kind()) return "";
+  return text(of_part(name), "the checkpoint has the states of optimizer ", stored.kind, ", this one is ",
+              optimizer.kind(), ", which begins anew where a restore is not strict");
 }
 
 void resume(const StoredOptimizer& stored, Optimizer& optimizer, const std::string& name,

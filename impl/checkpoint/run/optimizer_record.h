@@ -17,8 +17,9 @@ namespace gangway {
 
 StoredOptimizer record_of(const Optimizer& optimizer);
 
-// Throws what resume() would refuse: INVALID_ARGUMENT: an optimizer of another kind. `name` is the part's.
-void check_record(const StoredOptimizer& stored, const Optimizer& optimizer, const std::string& name);
+// Says that the optimizer is of another kind, whose states it has no place for; empty: it is of the same one.
+// `name` is the part's.
+std::string other_kind(const StoredOptimizer& stored, const Optimizer& optimizer, const std::string& name);
 // Adds to `differences` lines such as "lr: 0.001 in the checkpoint, 0.002 now".
 void resume(const StoredOptimizer& stored, Optimizer& optimizer, const std::string& name,
             std::vector<std::string>& differences);

@@ -7,6 +7,7 @@
 #include "base/line.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/folders.h"
+#include "checkpoint/lora_files.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
 
@@ -53,17 +54,40 @@ void LeftOut::add(Code code, const std::string& line) {
   list_.push_back(line);
 }
 
-ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_out)
-    : model_(model), folder_(absolute_path(folder)), source_(Source::open(folder)) {
+ModelValues::ModelValues(Model& model, std::string folder, Source source)
+    : model_(model), folder_(std::move(folder)), source_(std::move(source)) {
   source_.check_complete();
+}
+
+ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_out)
+    : ModelValues(model, absolute_path(folder), Source::open(folder)) {
   const DecoderOptions* const own = decoder_options(model.root());
   if (own != nullptr && source_.config() != nullptr) {
     const std::string& path = source_.config()->path();
     check_same_function(parse_config_json(source_.config_text(), path), *own, path);
   }
+  find(model.inspect().parameters(), places_of(model), left_out);
+}
+
+ModelValues ModelValues::of_adapters(Model& model, const std::string& folder, LeftOut& left_out) {
+  const AdapterFiles files = adapter_files(model);
+  const size_t slash = files.stem.rfind('/');
+  const std::string inside = slash == std::string::npos ? "" : "/" + files.stem.substr(0, slash);
+  ModelValues values(model, absolute_path(folder),
+                     Source::open(folder + inside, files.stem.substr(slash + 1)));
+  Places places;
+  for (const PlacedParameter& placed : files.tensors)
+    places[placed.parameter.get()].push_back(placed.place);
+  std::vector<NamedParameter> adapters = model.inspect().parameters();
+  std::erase_if(adapters, [](const NamedParameter& named) { return !is_adapter(*named.parameter); });
+  values.find(adapters, places, left_out);
+  return values;
+}
+
+void ModelValues::find(const std::vector<NamedParameter>& parameters, const Places& places,
+                       LeftOut& left_out) {
   std::set<std::string> used;
-  const auto places = places_of(model);
-  for (const NamedParameter& named : model.inspect().parameters()) {
+  for (const NamedParameter& named : parameters) {
     const Parameter& p = *named.parameter;
     bool found = false;
     for (const FilePlace& place : places.at(&p)) {
@@ -85,8 +109,10 @@ ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_
 void ModelValues::read(Stream& stream) const {
   read_all(model_, rows_, stream);
   source_.check_unchanged();
-  // A folder from which the model was loaded before outlives the checkpoints of a run.
-  if (source_.config() != nullptr && model_.origin().config.empty())
+  // A folder from which the model was loaded before outlives the checkpoints of a run, and is the base of
+  // adapters.
+  const bool has_adapters = lora_settings(model_.inspect().parameters()) != nullptr;
+  if (source_.config() != nullptr && model_.origin().config.empty() && !has_adapters)
     model_.origin() = {folder_, source_.config_text()};
 }
 

@@ -44,9 +44,15 @@ class ModelValues {
   // Opens the files in `folder`, and finds every parameter. NOT_FOUND: there is none for a parameter.
   // INVALID_ARGUMENT: another shape, dtype or config.json, or a tensor that the model lacks.
   ModelValues(Model& model, const std::string& folder, LeftOut& left_out);
+  // The same of a checkpoint that has the adapters alone. The model has its base already.
+  static ModelValues of_adapters(Model& model, const std::string& folder, LeftOut& left_out);
   void read(Stream& stream) const;  // inside an update of the model
 
  private:
+  using Places = std::map<const Parameter*, std::vector<FilePlace>>;
+  ModelValues(Model& model, std::string folder, Source source);
+  void find(const std::vector<NamedParameter>& parameters, const Places& places, LeftOut& left_out);
+
   Model& model_;
   std::string folder_;  // absolute
   Source source_;

@@ -5,7 +5,8 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/json_scalars.h"
+#include "checkpoint/run/base_hash.h"
+#include "checkpoint/run/model_record.h"
 #include "checkpoint/run/optimizer_record.h"
 #include "checkpoint/run/restore.h"
 #include "checkpoint/run/verify.h"
@@ -56,6 +57,21 @@ bool has_files(const CheckpointState& state, const std::string& stem) {
 
 std::string quoted(const std::string& part) { return "part \"" + part + "\""; }
 
+ModelValues find_values(const CheckpointPart& part, const std::string& folder, const std::string& record,
+                        LeftOut& left_out) {
+  const std::optional<std::string> base = stored_base(record);
+  if (!base) return ModelValues(*part.model, folder, left_out);
+  if (lora_settings(part.model->inspect().parameters()) == nullptr)
+    fail(Code::invalid_argument, "restore: ", folder,
+         " has adapters, and not the base that they belong to; give the model adapters and load the base "
+         "first, or make one model of both with gw-checkpoint merge");
+  if (*base != base_text(*part.model))
+    left_out.add(Code::invalid_argument,
+                 text("the adapters were trained over another base (its hash is ", *base, ", that of this one ",
+                      base_text(*part.model), "); load the values of the base that they were trained over"));
+  return ModelValues::of_adapters(*part.model, folder, left_out);
+}
+
 FoundPart find(const CheckpointPart& part, const std::string& path, const CheckpointState& state,
                LeftOut& left_out) {
   FoundPart found;
@@ -64,14 +80,18 @@ FoundPart find(const CheckpointPart& part, const std::string& path, const Checkp
     left_out.add(Code::not_found, "the checkpoint has no model for " + quoted(part.name));
     return found;
   }
-  found.values.emplace(*part.model, part.name.empty() ? path : path + "/" + part.name, left_out);
+  found.values.emplace(find_values(part, part.name.empty() ? path : path + "/" + part.name,
+                                   state.models.at(part.name), left_out));
   if (part.optimizer == nullptr) return found;
   const auto record = state.optimizers.find(part.name);
   if (record == state.optimizers.end()) {
     left_out.add(Code::not_found, "the checkpoint has no optimizer for " + quoted(part.name));
     return found;
   }
-  check_record(record->second, *part.optimizer, part.name);
+  if (const std::string other = other_kind(record->second, *part.optimizer, part.name); !other.empty()) {
+    left_out.add(Code::invalid_argument, other);
+    return found;
+  }
   found.record = &record->second;
   const std::string stem = name_in_checkpoint(part.name, "optimizer");
   found.states.emplace(*part.model, *part.optimizer,
@@ -103,21 +123,10 @@ void read(const CollectiveCall& call, const std::vector<FoundPart>& parts) {
     check_replicas(found.part->model->fsdp(), "restore", found.part->model->device().stream());
 }
 
-// The seed of a model goes into its callers' random numbers, not into its own values.
-void compare_seed(const CheckpointPart& part, const std::string& json,
-                  std::vector<std::string>& differences) {
-  const JsonScalars stored = read_json_scalars(json, "models of the checkpoint");
-  const auto seed = stored.find({"seed", ""});
-  const std::string now = std::to_string(part.model->run().context(part.model->device().stream()).seed);
-  if (seed != stored.end() && seed->second.display() != now)
-    differences.push_back(text(part.name, part.name.empty() ? "" : ": ", "seed: ", seed->second.display(),
-                               " in the checkpoint, ", now, " now"));
-}
-
 void resume_all(const std::vector<FoundPart>& parts, RestoreReport& report) {
   for (const FoundPart& found : parts) {
     const CheckpointPart& part = *found.part;
-    if (found.values) compare_seed(part, report.state.models.at(part.name), report.differences);
+    if (found.values) compare_model(report.state.models.at(part.name), part, report.differences);
     if (found.record == nullptr) continue;
     resume(*found.record, *part.optimizer, part.name, report.differences);
     for (const size_t fresh : found.states->without_states())
@@ -157,6 +166,10 @@ std::optional<RestoreReport> restore_checkpoint(Gangs& gangs, HeldFolder& folder
                         static_cast<size_t>(root.size()), [](uint64_t) { poll_interrupt_throttled(); });
     });
   std::vector<FoundPart> found;
+  call.run([&] {
+    for (const CheckpointPart& part : parts)
+      if (lora_settings(part.model->inspect().parameters()) != nullptr) base_hash(*part.model);
+  });
   call.check([&] {
     LeftOut left_out(report.left_out, options.strict);
     for (const CheckpointPart& part : parts) found.push_back(find(part, path, report.state, left_out));

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/file_place.h"
+#include "checkpoint/lora_files.h"
 #include "checkpoint/run/bytes.h"
 #include "checkpoint/writing_rank.h"
 
@@ -68,22 +69,32 @@ void add_rows(SavePlan& plan, SavedRows rows) {
   plan.own.push_back(std::move(rows));
 }
 
+void add_parameter(SavePlan& plan, const Parameter& p, const FilePlace& place, Model& model, DType dtype) {
+  const TensorSpecOnDisk own{place.name, dtype == DType{} ? p.dtype : dtype, place.shape};
+  const DType stored = plan.sets.back().tensors.emplace(place.name, own).first->second.dtype;
+  if (writes_rows(p.layout, model.gangs()) && p.shard)
+    add_rows(plan,
+             {0, place.name, stored, place.in_file(p.box()), place.as_in_file(p.shard, p.box()), &model});
+}
+
+// Of a model whose adapters alone are trained, a checkpoint holds these, and not the base beside them.
+void list_adapters(SavePlan& plan, const CheckpointPart& part, DType dtype) {
+  const AdapterFiles files = adapter_files(*part.model);
+  plan.sets.push_back({.stem = name_in_checkpoint(part.name, files.stem), .in_one_file = true});
+  for (const PlacedParameter& placed : files.tensors)
+    add_parameter(plan, *placed.parameter, placed.place, *part.model, dtype);
+}
+
 void list_model(SavePlan& plan, const CheckpointPart& part, DType dtype) {
-  plan.sets.push_back({name_in_checkpoint(part.name, "model"), false, {}, {}});
+  if (trains_adapters_alone(*part.model)) return list_adapters(plan, part, dtype);
+  plan.sets.push_back({.stem = name_in_checkpoint(part.name, "model")});
   const FilePlaces places(part.model->root(), part.model->inspect().names());
-  for (const NamedParameter& named : part.model->inspect().parameters()) {
-    const Parameter& p = *named.parameter;
-    const FilePlace& place = places.of(named.name);
-    const TensorSpecOnDisk own{place.name, dtype == DType{} ? p.dtype : dtype, place.shape};
-    const DType stored = plan.sets.back().tensors.emplace(place.name, own).first->second.dtype;
-    if (writes_rows(p.layout, part.model->gangs()) && p.shard)
-      add_rows(plan, {0, place.name, stored, place.in_file(p.box()), place.as_in_file(p.shard, p.box()),
-                      part.model});
-  }
+  for (const NamedParameter& named : part.model->inspect().parameters())
+    add_parameter(plan, *named.parameter, places.of(named.name), *part.model, dtype);
 }
 
 void list_states(SavePlan& plan, const CheckpointPart& part) {
-  plan.sets.push_back({name_in_checkpoint(part.name, "optimizer"), true, {}, {}});
+  plan.sets.push_back({.stem = name_in_checkpoint(part.name, "optimizer"), .is_optimizer = true});
   const Optimizer& optimizer = *part.optimizer;
   for (size_t i = 0; i < optimizer.parameters().size(); ++i)
     for (const Optimizer::Slot& slot : optimizer.state(i)) {
@@ -153,7 +164,8 @@ void plan_files(SavePlan& plan, uint64_t max_file_bytes) {
     if (set.tensors.empty()) continue;
     std::vector<TensorSpecOnDisk> tensors;
     for (const auto& [name, spec] : set.tensors) tensors.push_back(spec);
-    set.files.emplace(set.stem, std::move(tensors), max_file_bytes, std::map<std::string, std::string>());
+    set.files.emplace(set.stem, std::move(tensors), set.in_one_file ? 0 : max_file_bytes,
+                      std::map<std::string, std::string>());
   }
 }
 

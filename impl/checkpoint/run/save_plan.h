@@ -22,8 +22,9 @@ std::string name_in_checkpoint(const std::string& part, const std::string& file)
 struct SavedSet {
   std::string stem;  // of its files: "model", "optimizer", "teacher/model"
   bool is_optimizer = false;
-  std::map<std::string, TensorSpecOnDisk> tensors;
-  std::optional<TensorSetPlan> files;  // set by plan_files
+  std::map<std::string, TensorSpecOnDisk> tensors = {};
+  std::optional<TensorSetPlan> files = {};  // set by plan_files
+  bool in_one_file = false;                 // whatever its size, as PEFT reads adapters
 };
 
 // This rank's rows of one tensor.

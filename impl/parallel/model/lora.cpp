@@ -81,6 +81,7 @@ void merge_lora(Model& model, Stream& stream) {
     model.run().end_update(stream);
   });
   settings->enabled = false;
+  model.origin().base_hash.reset();
 }
 
 }  // namespace gangway

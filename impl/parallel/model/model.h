@@ -9,6 +9,8 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/thread_use.h"
@@ -46,6 +48,8 @@ class Model {
   struct Origin {
     std::string folder;  // absolute; empty: none
     std::string config;  // the text of its config.json
+    // The hash of all values but those of adapters, once it was needed (checkpoint/run/base_hash.h).
+    std::optional<uint64_t> base_hash = {};
   };
   Origin& origin() { return origin_; }
   // One thread at a time makes calls on the model. The C layer looks after that.

@@ -93,6 +93,42 @@ TEST(RestoreCheckpoint, RefusesWhatDoesNotFit) {
   expect_refusal(folder.path(), other, {}, Code::invalid_argument, "num_hidden_layers");
 }
 
+// Adapters, on another mesh too, whose base has the values of the same seed or of another one.
+TEST(RestoreCheckpoint, OfAdaptersNeedsTheirBase) {
+  const TemporaryFolder folder;
+  RunCase c = small_run();
+  c.lora_rank = 2;
+  save(folder.path(), c);
+  const std::string path = folder.path() + "/step-00000001/";
+  EXPECT_TRUE(std::filesystem::exists(path + "adapter/adapter_model.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(path + "adapter/adapter_config.json"));
+  for (const char* base : {"model.safetensors", "config.json"}) EXPECT_FALSE(std::filesystem::exists(path + base));
+
+  RunCase other = c;
+  other.seed = 9;
+  expect_refusal(folder.path(), other, {}, Code::invalid_argument, "were trained over another base");
+  expect_refusal(folder.path(), small_run(), {}, Code::invalid_argument, "has adapters, and not the base");
+  for (const PipelineCase& mesh : {PipelineCase{.pp = 1, .shards = 2}, {.pp = 1, .tp = 2}}) {
+    RunCase moved = c;
+    moved.mesh = mesh;
+    restore(folder.path(), moved, {}, [](const TrainingRun&, const auto& report, const Error& error) {
+      EXPECT_TRUE(report.has_value()) << error.message();
+    });
+  }
+}
+
+TEST(RestoreCheckpoint, AnotherKindOfOptimizerBeginsAnewIfItIsNotStrict) {
+  const TemporaryFolder folder;
+  save(folder.path(), small_run());
+  RunCase other = small_run();
+  other.kind = "lion";
+  restore(folder.path(), other, {.strict = false}, [](const TrainingRun& run, const auto& report, const Error& error) {
+    ASSERT_TRUE(report.has_value()) << error.message();
+    EXPECT_EQ(run.optimizer->steps(), 0);
+    EXPECT_EQ(report->left_out.size(), 1u);
+  });
+}
+
 TEST(RestoreCheckpoint, FindsAFlippedBitInEveryFile) {
   const TemporaryFolder folder;
   save(folder.path(), small_run());

@@ -4,6 +4,8 @@
 namespace gangway::test {
 namespace {
 
+using Lines = std::vector<std::string>;
+
 // Trains for 3 steps, saves, and trains on; then restores into a run that began with other values, and does
 // the same steps. Both ends must have the same bits. `prepare` is called on the first run before the save.
 template <typename Prepare>
@@ -25,7 +27,8 @@ void expect_same_bits(const RunCase& c, Prepare&& prepare, bool synchronous = tr
       bytes = run.bytes();
     }
     RunCase other = c;
-    other.seed = 4;
+    const bool has_base = c.lora_rank != 0;  // fresh values of the same seed, which the checkpoint lacks
+    if (!has_base) other.seed = 4;
     const TrainingRun run(root, other);
     run.step(17);
     Checkpoints checkpoints(run.gangs(), options);
@@ -33,7 +36,7 @@ void expect_same_bits(const RunCase& c, Prepare&& prepare, bool synchronous = tr
     ASSERT_TRUE(report.has_value());
     EXPECT_EQ(report->state.step, 3);
     EXPECT_TRUE(report->left_out.empty());
-    EXPECT_EQ(report->differences, (std::vector<std::string>{"seed: 3 in the checkpoint, 4 now"}));
+    EXPECT_EQ(report->differences, has_base ? Lines{} : Lines{"seed: 3 in the checkpoint, 4 now"});
     EXPECT_EQ(run.optimizer->steps(), 3);
     run.steps(3, 6, &resumed_losses);
     EXPECT_EQ(resumed_losses, losses);
@@ -200,7 +203,8 @@ TEST(Resume, ConvertsMastersAndMomentsOfAnotherDtype) {
     const auto report = checkpoints.restore({other.part()}, {});
     EXPECT_EQ(all_values(*other.model), all_values(*run.model));
     EXPECT_EQ(report->differences,
-              (std::vector<std::string>{"moment_dtype: \"bf16\" in the checkpoint, \"f32\" now"}));
+              (Lines{"param_dtype: \"f32\" in the checkpoint, \"f64\" now",
+                     "moment_dtype: \"bf16\" in the checkpoint, \"f32\" now"}));
     const Optimizer::Slot &there = run.optimizer->state(0)[0], &here = other.optimizer->state(0)[0];
     ASSERT_EQ(here.tensor.dtype(), DType::f64);
     EXPECT_EQ(copy_out<double>(here.tensor)[1], to_f32(copy_out<bf16_t>(there.tensor)[1]));
