@@ -6,9 +6,11 @@
   bindings/rust/gangway/src/optimizers.rs                     options and a type for each
   bindings/julia/src/optimizers.jl                            a function for each
   tests/capi/optimizer_rows.h                                 what the C tests ask of each alike
+  impl/tools/train/optimizer_keys.h                           what gw-train --help says of [optimizer]
 
 usage: optimizers.py [--check]       --check: changes nothing, exits 1 when a file is out of date
 """
+import json
 import pathlib
 import sys
 import textwrap
@@ -122,6 +124,31 @@ def rows(kinds):
             "\n\n/* Of finite_test.c. */\n#define OPTIMIZER_FLOATS \\\n" +
             " \\\n".join(f'  FLOAT({name}_options, {f.name}, "{f.name} = ", {name})' for name, f in floats) +
             "\n")
+
+
+# --- gw-train
+
+def key_row(kind, field, schedules):
+    doc = field.doc + (": " + ", ".join(name for name, _ in schedules) if field.kind == "schedule" else "")
+    doc += f", in {field.range}" if field.range else ""
+    words = [json.dumps(w) for w in (kind, field.name, plain(field.standard), doc)]
+    row = f"    {{{', '.join(words)}}},\n"
+    return row if len(row) <= 111 else f"    {{{', '.join(words[:3])},\n     {words[3]}}},\n"
+
+
+def keys(kinds, schedules):
+    """The common options first, with the defaults of adamw, then those that each kind has beside or otherwise."""
+    first = next(k for k in kinds if k.name == "adamw")
+    common = [f for f in first.fields if f not in first.own]
+    body = "".join(key_row("", f, schedules) for f in common)
+    for kind in kinds:
+        others = [f for f in kind.fields if f not in kind.own and plain(f.standard) != plain(first.standard(f.name))]
+        body += "".join(key_row(kind.name, f, schedules) for f in kind.own + others)
+    return (f"// {MADE}\n// The keys of [optimizer]: of every kind (\"\"), and those of one kind.\n#pragma once\n\n"
+            "namespace gangway::train {\n\n// clang-format off\n"
+            "struct OptimizerKey {\n  const char *kind, *name, *standard, *doc;\n};\n"
+            f"inline constexpr OptimizerKey kOptimizerKeys[] = {{\n{body}}};\n// clang-format on\n\n"
+            "}  // namespace gangway::train\n")
 
 
 # --- Python
@@ -253,6 +280,7 @@ def main():
         "capi/include/gangway/optimizers.h": header(kinds, schedules),
         "capi/optimizers.cpp": source(kinds, schedules),
         "tests/capi/optimizer_rows.h": rows(kinds),
+        "impl/tools/train/optimizer_keys.h": keys(kinds, schedules),
         "bindings/python/gangway/optimizers.py": python(kinds, schedules),
         "bindings/rust/gangway/src/optimizers.rs": rust(kinds, schedules),
         "bindings/julia/src/optimizers.jl": julia(kinds, schedules),

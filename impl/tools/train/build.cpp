@@ -26,6 +26,11 @@ void check_sample(const Settings& s, const gw_decoder_options& decoder) {
   const auto given = static_cast<int64_t>(s.text("sample.prompt").size());
   const int64_t asked = s.integer("sample.tokens");
   if (given == 0 || s.degree("mesh.cp") > 1 || s.degree("mesh.pp") > 1) return;
+  constexpr int64_t kMostOfBytes = 512;  // bytes and some marks, rounded up
+  if (decoder.vocab > kMostOfBytes)
+    throw Failed(Exit::usage, "sample.prompt is read as bytes, but the model has " + std::to_string(decoder.vocab) +
+                                  " ids, which are those of a tokenizer; leave it out, and generate with the "
+                                  "tokenizer from a checkpoint");
   if (given + asked - 1 <= decoder.max_positions) return;
   throw Failed(Exit::usage, "sample.prompt has " + std::to_string(given) + " bytes and sample.tokens is " +
                                 std::to_string(asked) + ", but the model has max_position_embeddings " +
@@ -122,26 +127,23 @@ gw_lora_options lora_of(const Settings& s) {
   return lora;
 }
 
-namespace {
+bool has_fp8(const Settings& s) {
+  if (!s.text("model.fp8").empty()) return true;
+  for (const char* key : {"model.fp8_scaling", "model.fp8_history"})
+    if (s.given(key))
+      throw Failed(Exit::usage, std::string(key) + " is set, but model.fp8 names no layers; \"**\" names all");
+  return false;
+}
 
-void apply_fp8(const Settings& s, gw_module* model) {
-  if (s.text("model.fp8").empty()) {
-    for (const char* key : {"model.fp8_scaling", "model.fp8_history"})
-      if (s.given(key))
-        throw Failed(Exit::usage,
-                     std::string(key) + " is set, but model.fp8 names no layers; \"**\" names all");
-    return;
-  }
+gw_fp8_options fp8_of(const Settings& s) {
   auto fp8 = fresh(gw_fp8_options_init);
   fp8.patterns = s.text("model.fp8").c_str();
   fp8.scaling =
       choice<gw_fp8_scaling>(s.text("model.fp8_scaling"),
                              {{"tensor", GW_FP8_TENSOR}, {"delayed", GW_FP8_DELAYED}, {"row", GW_FP8_ROW}});
   fp8.history = static_cast<int32_t>(s.integer("model.fp8_history"));
-  check(gw_fp8_apply(model, &fp8));
+  return fp8;
 }
-
-}  // namespace
 
 ModelHandle make_model(const Settings& s, gw_gangs* gangs, const gw_decoder_options& decoder) {
   gw_module* made = nullptr;
@@ -151,27 +153,33 @@ ModelHandle make_model(const Settings& s, gw_gangs* gangs, const gw_decoder_opti
     const gw_lora_options lora = lora_of(s);
     check(gw_lora_apply(made, &lora));
   }
-  apply_fp8(s, made);
+  if (has_fp8(s)) {
+    const gw_fp8_options fp8 = fp8_of(s);
+    check(gw_fp8_apply(made, &fp8));
+  }
   const Parallel parallel(s);
   check(gw_parallelize(made, gangs, &parallel.options));
   return model;
 }
 
-OptimizerHandle make_optimizer(const Settings& s, gw_module* model) {
-  std::vector<const char*> names, values;
+OptimizerSettings::OptimizerSettings(const Settings& s) {
   for (const auto& [name, value] : s.optimizer_options()) {
     names.push_back(name.c_str());
     values.push_back(value.text.c_str());
   }
   // The decay of the rate ends with the run, unless the file says otherwise.
-  const std::string steps = std::to_string(s.integer("train.steps"));
+  steps_ = std::to_string(s.integer("train.steps"));
   if (s.optimizer_options().count("total_steps") == 0 && s.optimizer_options().count("schedule") != 0) {
     names.push_back("total_steps");
-    values.push_back(steps.c_str());
+    values.push_back(steps_.c_str());
   }
+}
+
+OptimizerHandle make_optimizer(const Settings& s, gw_module* model) {
+  const OptimizerSettings options(s);
   gw_optimizer* optimizer = nullptr;
-  check(gw_optimizer_create(model, s.text("optimizer.name").c_str(), names.data(), values.data(),
-                            names.size(), &optimizer));
+  check(gw_optimizer_create(model, s.text("optimizer.name").c_str(), options.names.data(),
+                            options.values.data(), options.names.size(), &optimizer));
   return OptimizerHandle(optimizer);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tools/train/handles.h"
 #include "tools/train/settings.h"
@@ -25,6 +26,20 @@ gw_lora_options lora_of(const Settings& settings);
 // Whether model.folder has values that the settings ask for.
 bool has_values(const Settings& settings);
 
+// Whether layers compute in FP8, and its options, which point into the settings.
+bool has_fp8(const Settings& settings);
+gw_fp8_options fp8_of(const Settings& settings);
+
+// The options of [optimizer], as gw_optimizer_create takes them. They point into the settings.
+struct OptimizerSettings {
+  explicit OptimizerSettings(const Settings& settings);
+  OptimizerSettings(const OptimizerSettings&) = delete;
+  OptimizerSettings& operator=(const OptimizerSettings&) = delete;
+  std::vector<const char*> names, values;
+
+ private:
+  std::string steps_;
+};
 OptimizerHandle make_optimizer(const Settings& settings, gw_module* model);
 
 // Microbatches of a step, equal on all ranks: as many as give at most train.microbatch rows.

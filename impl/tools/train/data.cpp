@@ -32,7 +32,10 @@ void print_dataset(const Settings& s, const char* key, int64_t vocab) {
 }  // namespace
 
 DatasetHandle make_dataset(const Settings& s, const char* key, int64_t vocab) {
-  const std::vector<DataPath> paths = s.sources(key);
+  return make_dataset(s, s.sources(key), std::string(key) == "data.train", vocab);
+}
+
+DatasetHandle make_dataset(const Settings& s, const std::vector<DataPath>& paths, bool trains, int64_t vocab) {
   std::vector<gw_data_source> sources;
   for (const DataPath& path : paths) {
     auto source = fresh(gw_data_source_init);
@@ -41,7 +44,6 @@ DatasetHandle make_dataset(const Settings& s, const char* key, int64_t vocab) {
     source.weight = path.weight;
     sources.push_back(source);
   }
-  const bool trains = std::string(key) == "data.train";
   auto options = fresh(gw_dataset_options_init);
   options.sources = sources.data();
   options.source_count = sources.size();
@@ -87,8 +89,25 @@ void Data::restore(const std::string& position, bool ignore_differences) {
   check(gw_dataset_restore(train_.get(), position.c_str(), ignore_differences ? 1 : 0));
 }
 
+void print_sources(const Settings& s, int64_t vocab) {
+  const std::vector<DataPath> sources = s.sources("data.train");
+  double all = 0;
+  for (const DataPath& source : sources) all += source.weight;
+  const double taken =
+      static_cast<double>(s.integer("train.steps")) * static_cast<double>(s.integer("train.global_batch"));
+  for (const DataPath& source : sources) {
+    const DatasetHandle dataset = make_dataset(s, {source}, /*trains=*/true, vocab);
+    int64_t rows = 0;
+    check(gw_dataset_rows_per_epoch(dataset.get(), &rows));
+    const double share = source.weight / all;
+    std::printf("  %-30s %5.1f %% of the rows, %.2f epochs of its %" PRId64 "\n", source.path.c_str(), 100 * share,
+                taken * share / static_cast<double>(rows), rows);
+  }
+}
+
 void print_data(const Settings& s, int64_t vocab) {
   print_dataset(s, "data.train", vocab);
+  if (s.sources("data.train").size() > 1) print_sources(s, vocab);
   if (!s.sources("data.validation").empty()) print_dataset(s, "data.validation", vocab);
 }
 

@@ -11,6 +11,8 @@ namespace gangway::train {
 
 // Makes the dataset of "data.train" or "data.validation". `vocab`: ids from this number on are refused.
 DatasetHandle make_dataset(const Settings& settings, const char* key, int64_t vocab);
+// The same of some sources; those of training are shuffled.
+DatasetHandle make_dataset(const Settings& settings, const std::vector<DataPath>& sources, bool trains, int64_t vocab);
 
 class Data {
  public:
@@ -35,6 +37,9 @@ class Data {
   DatasetHandle train_, validation_;
   gw_data_batch batch_;
 };
+
+// Prints the share and the epochs of each source of data.train.
+void print_sources(const Settings& settings, int64_t vocab);
 
 // Prints the files and rows, for --explain.
 void print_data(const Settings& settings, int64_t vocab);

@@ -36,23 +36,14 @@ void print_memory(const gw_memory_use& m, int rank) {
   if (m.host != 0) std::printf("            and %s of host memory\n", amount(m.host).c_str());
 }
 
-// The newest complete checkpoint of the run's folder; -1: none. A reader needs no lease.
-int64_t newest_step(const std::string& folder) {
-  int64_t newest = -1;
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-    const std::string name = entry.path().filename();
-    const bool is_step = name.rfind("step-", 0) == 0 && name.size() > 5 &&
-                         name.find_first_not_of("0123456789", 5) == std::string::npos;
-    if (is_step && std::filesystem::exists(entry.path() / "state.json"))
-      newest = std::max<int64_t>(newest, std::strtoll(name.c_str() + 5, nullptr, 10));
-  }
-  return newest;
-}
-
 void print_checkpoints(const Settings& s) {
   const std::string& folder = s.text("checkpoint.folder");
-  const int64_t newest = newest_step(folder), every = s.integer("checkpoint.every");
+  const std::vector<int64_t> steps = complete_steps(folder);
+  const int64_t asked = s.integer("checkpoint.step"), every = s.integer("checkpoint.every");
+  if (asked >= 0 && std::find(steps.begin(), steps.end(), asked) == steps.end())
+    throw Failed(Exit::usage, "checkpoint.step = " + std::to_string(asked) + ", but " + folder +
+                                  " has no complete checkpoint of that step");
+  const int64_t newest = asked >= 0 ? asked : steps.empty() ? -1 : steps.back();
   const std::string when =
       every > 0 ? "every " + std::to_string(every) + " steps and at the end" : "at the end";
   std::printf("checkpoint  %s: %s, ", folder.c_str(), when.c_str());
@@ -63,6 +54,20 @@ void print_checkpoints(const Settings& s) {
 }
 
 }  // namespace
+
+std::vector<int64_t> complete_steps(const std::string& folder) {
+  std::vector<int64_t> steps;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename();
+    const bool is_step = name.rfind("step-", 0) == 0 && name.size() > 5 &&
+                         name.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (is_step && std::filesystem::exists(entry.path() / "state.json"))
+      steps.push_back(std::strtoll(name.c_str() + 5, nullptr, 10));
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
 
 Exit explain(const Settings& s, int ranks) {
   const gw_decoder_options decoder = decoder_of(s);
@@ -96,6 +101,14 @@ Exit explain(const Settings& s, int ranks) {
   plan.one_host = s.text("mesh.device") != "cuda" ? 1 : 0;
   const gw_lora_options lora = lora_of(s);
   if (has_adapters(s)) plan.lora = &lora;
+  const bool computes_in_fp8 = has_fp8(s);
+  const gw_fp8_options fp8 = fp8_of(s);
+  if (computes_in_fp8) plan.fp8 = &fp8;
+  const OptimizerSettings optimizer(s);
+  plan.optimizer = s.text("optimizer.name").c_str();
+  plan.option_names = optimizer.names.data();
+  plan.option_values = optimizer.values.data();
+  plan.option_count = optimizer.names.size();
   auto memory = fresh(gw_memory_use_init);
   int32_t rank = 0;
   check(gw_plan_memory(&plan, &memory, &rank));

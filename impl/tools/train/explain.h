@@ -10,4 +10,7 @@ namespace gangway::train {
 // Failed with what the run would refuse.
 Exit explain(const Settings& settings, int ranks);
 
+// The steps of the complete checkpoints in the folder of a run, ascending. A reader needs no lease.
+std::vector<int64_t> complete_steps(const std::string& folder);
+
 }  // namespace gangway::train

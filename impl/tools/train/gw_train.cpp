@@ -11,6 +11,7 @@
 #include "tools/train/explain.h"
 #include "tools/train/run.h"
 #include "tools/train/settings.h"
+#include "tools/train/stop.h"
 #include "tools/train/verify.h"
 
 namespace gangway::train {
@@ -23,6 +24,7 @@ constexpr const char* kUsage =
     "  gw-train --explain run.toml [--ranks 4]              prints what will happen, and stops\n"
     "  gangrun -n 4 gw-train --verify run.toml              compares a step with that of one rank, in f64\n"
     "  gw-train --help                                      lists all keys\n"
+    "Relative paths, those in the file too, begin at the working directory.\n"
     "Exit status: 0 done, 75 stopped and saved (the same command continues), 64 wrong settings, 65 a "
     "damaged\n"
     "file, 69 another rank was lost, 71 no memory, 74 a file cannot be read or written, 76 the run diverges,\n"
@@ -94,6 +96,7 @@ Exit train_main(int argc, char** argv) {
   }
   try {
     const Command command = parse(argc, argv);
+    if (!command.explains && !command.verifies) take_stop_signals();
     const Settings settings = Settings::read(command.file, command.overrides);
     if (command.explains) return explain(settings, command.ranks);
     if (command.verifies) return verify(settings);

@@ -6,10 +6,12 @@
 #include <optional>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "tools/train/build.h"
 #include "tools/train/data.h"
 #include "tools/train/divergence.h"
+#include "tools/train/explain.h"
 #include "tools/train/log_lines.h"
 #include "tools/train/norms.h"
 #include "tools/train/progress.h"
@@ -20,6 +22,8 @@
 
 namespace gangway::train {
 namespace {
+
+constexpr char kSettings[] = "settings";  // the name of their text in a checkpoint
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point then) {
@@ -34,7 +38,10 @@ class Run {
   void write_flight_record() const noexcept;
 
  private:
-  bool restore();  // false: the run is new
+  void load_values();  // those of the model's folder
+  bool restore();      // false: the run is new
+  void say_differences();
+  std::string advice_on_damage(int64_t step) const;
   gw_step_result step();
   bool is_due(const char* key) const;
   bool finish_step(const gw_step_result& result);
@@ -53,13 +60,14 @@ class Run {
   GangsHandle gangs_;
   GangHandle root_;
   bool talks_ = false;  // on rank 0
-  CheckpointsHandle checkpoints_;
+  // What may be refused comes before the checkpoints, which make the run's folder.
   gw_decoder_options decoder_;
   ModelHandle model_;
   OptimizerHandle optimizer_;
+  Data data_;
+  CheckpointsHandle checkpoints_;
   MetricsHandle metrics_;
   Norms norms_;
-  Data data_;
   Progress progress_;
   Divergence divergence_;
   int64_t rows_ = 0;  // of metrics that were shown
@@ -108,17 +116,24 @@ Run::Run(const Settings& s)
       gangs_(make_gangs(s)),
       root_(root_of(gangs_.get())),
       talks_(gw_gang_rank(root_.get()) == 0),
-      checkpoints_(make_checkpoints(s, gangs_.get(), talks_)),
       decoder_(decoder_of(s)),
       model_(make_model(s, gangs_.get(), decoder_)),
       optimizer_(make_optimizer(s, model_.get())),
+      data_(s, gangs_.get(), decoder_.vocab),
+      checkpoints_(make_checkpoints(s, gangs_.get(), talks_)),
       metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))),
       norms_(s, root_.get(), model_.get()),
-      data_(s, gangs_.get(), decoder_.vocab),
       progress_(s.integer("train.steps")),
       divergence_(s) {
-  if (!restore() && has_values(s))
-    check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
+  if (talks_ && s.sources("data.train").size() > 1) print_sources(s, decoder_.vocab);
+  // A checkpoint of adapters does not hold their base.
+  const bool loads_base = has_adapters(s) && has_values(s);
+  if (loads_base) load_values();
+  if (!restore() && has_values(s) && !loads_base) load_values();
+}
+
+void Run::load_values() {
+  check(gw_module_load(model_.get(), s_.text("model.folder").c_str(), nullptr));
 }
 
 // Calls `copy(text, capacity, out_len)` for the size, then for the text.
@@ -140,6 +155,19 @@ gw_checkpoint_part Run::part() const {
   return part;
 }
 
+// Which older checkpoint may be whole, after a damaged one.
+std::string Run::advice_on_damage(int64_t step) const {
+  const std::vector<int64_t> all = complete_steps(s_.text("checkpoint.folder"));
+  const int64_t damaged = step >= 0 ? step : all.empty() ? 0 : all.back();
+  int64_t older = -1;
+  for (const int64_t there : all)
+    if (there < damaged) older = there;
+  if (older < 0) return "; there is no older checkpoint";
+  return "; --checkpoint.step " + std::to_string(older) +
+         " continues from the one before, and sets this one aside (gw-checkpoint verify --all " +
+         s_.text("checkpoint.folder") + " checks them)";
+}
+
 bool Run::restore() {
   const gw_checkpoint_part own = part();
   auto options = fresh(gw_restore_options_init);
@@ -147,7 +175,11 @@ bool Run::restore() {
   options.partial = s_.flag("checkpoint.strict") ? 0 : 1;
   options.step = s_.integer("checkpoint.step");
   int64_t step = -1, tokens = 0;
-  check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
+  const gw_status restored =
+      gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens);
+  if (restored == GW_E_CORRUPT)
+    throw Failed(Exit::data, std::string(gw_last_error_text()) + advice_on_damage(options.step));
+  check(restored);
   if (!norms_.restore(step)) say("norms.jsonl cannot be written: steps may be in it twice");
   if (step < 0) return false;
   step_ = saved_ = step;
@@ -158,17 +190,32 @@ bool Run::restore() {
     });
   };
   data_.restore(saved("data"), s_.flag("data.ignore_differences"));
-  check(gw_metrics_restore(metrics_.get(), saved("metrics").c_str()));
+  {
+    const LogLines shown(talks_);  // it tells of rows that are missing
+    check(gw_metrics_restore(metrics_.get(), saved("metrics").c_str()));
+  }
   const std::string unlogged = text_of([&](char* text, size_t capacity, size_t* length) {
     return gw_checkpoints_user(checkpoints_.get(), text, capacity, length);
   });
   if (!unlogged.empty()) unlogged_ = step_result_of(unlogged);
   say("continuing " + s_.text("checkpoint.folder") + " after step " + std::to_string(step_));
+  say_differences();
+  return true;
+}
+
+// What this run does otherwise than the one that wrote the checkpoint.
+void Run::say_differences() {
   std::istringstream notes(text_of([&](char* text, size_t capacity, size_t* length) {
     return gw_checkpoints_notes(checkpoints_.get(), text, capacity, length);
   }));
   for (std::string line; std::getline(notes, line);) say("  " + line);
-  return true;
+  size_t length = 0;
+  if (gw_checkpoints_text(checkpoints_.get(), kSettings, nullptr, 0, &length) != GW_OK) return;  // an older one
+  const std::string before = text_of([&](char* text, size_t capacity, size_t* needed) {
+    return gw_checkpoints_text(checkpoints_.get(), kSettings, text, capacity, needed);
+  });
+  for (const std::string& line : setting_differences(before, numeric_settings(s_, gw_gang_size(root_.get()))))
+    say("  " + line);
 }
 
 // Whether the next step is one of those that come `key` steps apart.
@@ -231,7 +278,10 @@ bool Run::evaluate() {
     sum += result.loss * static_cast<double>(result.weight);
     weight += static_cast<double>(result.weight);
   }
-  if (weight > 0) check(gw_metrics_log_evaluation(metrics_.get(), sum / weight, seconds_since(start)));
+  if (weight > 0)
+    check(gw_metrics_log_evaluation(metrics_.get(), sum / weight, seconds_since(start)));
+  else
+    say("step " + std::to_string(step_) + " has no validation loss: no label of the validation data counts");
   return true;
 }
 
@@ -244,20 +294,23 @@ void Run::save(bool last) {
     else
       check(status);
     const gw_checkpoint_part own = part();
-    const std::string data = data_.position();
-    const std::string metrics = text_of([&](char* text, size_t capacity, size_t* length) {
-      return gw_metrics_position(metrics_.get(), text, capacity, length);
-    });
-    gw_checkpoint_text texts[2] = {fresh(gw_checkpoint_text_init), fresh(gw_checkpoint_text_init)};
-    texts[0].name = "data";
-    texts[0].text = data.c_str();
-    texts[1].name = "metrics";
-    texts[1].text = metrics.c_str();
+    const std::pair<const char*, std::string> named[] = {
+        {"data", data_.position()},
+        {"metrics", text_of([&](char* text, size_t capacity, size_t* length) {
+           return gw_metrics_position(metrics_.get(), text, capacity, length);
+         })},
+        {kSettings, numeric_settings(s_, gw_gang_size(root_.get()))}};
+    std::vector<gw_checkpoint_text> texts;
+    for (const auto& [name, value] : named) {
+      texts.push_back(fresh(gw_checkpoint_text_init));
+      texts.back().name = name;
+      texts.back().text = value.c_str();
+    }
     auto state = fresh(gw_checkpoint_state_init);
     state.step = step_;
     state.tokens = tokens_;
-    state.texts = texts;
-    state.text_count = 2;
+    state.texts = texts.data();
+    state.text_count = texts.size();
     const std::string unlogged = unlogged_ ? to_text(*unlogged_) : "";
     state.user = unlogged.data();
     state.user_size = unlogged.size();

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "tools/train/optimizer_keys.h"
+
 namespace gangway::train {
 namespace {
 
@@ -45,11 +47,13 @@ constexpr Key kKeys[] = {
     {"mesh.sequence_parallel", Kind::flag, "false", "", "norms work on parts of the sequence (with tp)"},
     {"mesh.loss_parallel", Kind::flag, "true", "", "logits stay split over the vocabulary (with tp)"},
     {"mesh.context", Kind::choice, "ring", "ring|all_gather|all_to_all", "how attention works over cp"},
-    {"mesh.pipeline", Kind::text, "1f1b", "", "the schedule of the pipeline"},
+    {"mesh.pipeline", Kind::text, "1f1b", "",
+     "the schedule of the pipeline: gpipe, 1f1b, interleaved-1f1b, looped-bfs, zb-h1, zb-h2, zbv or dualpipev"},
     {"mesh.device", Kind::text, "", "", "cpu or cuda; empty: what the machine has"},
 
     {"data.train", Kind::sources, nullptr, "",
-     "token files: a path, a list, or a list of {path, weight, format}"},
+     "token files: a path, a list, or a list of {path, weight, format}; each entry is a source, of equal weight "
+     "unless it has one; the files of a folder or pattern are one source"},
     {"data.validation", Kind::sources, "", "", "token files for [evaluate]"},
     {"data.sequence", Kind::integer, "1024", "1..2147483647", "tokens of a row"},
     {"data.packing", Kind::choice, "stream", "stream|documents",
@@ -83,7 +87,7 @@ constexpr Key kKeys[] = {
      "a loss over this many times the mean of about 100 losses before it is a spike"},
     {"train.max_hours", Kind::number, "inf", "(0, inf]", "save and leave with 75 after this time"},
 
-    {"optimizer.name", Kind::text, "adamw", "", "the kind; its other options are keys of this section, too"},
+    {"optimizer.name", Kind::text, "adamw", "", "the kind, whose options are keys of this section, too: adamw, adamw8bit, muon, lion, sgd, adafactor"},
     {"optimizer.max_grad_norm", Kind::number, "0", "[0, inf)",
      "clip the gradient to this norm; 0: do not clip"},
 
@@ -95,8 +99,8 @@ constexpr Key kKeys[] = {
      "write before training goes on, and keep no copy in memory"},
     {"checkpoint.verify", Kind::flag, "true", "", "check every hash at resume"},
     {"checkpoint.strict", Kind::flag, "true", "",
-     "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest is "
-     "listed"},
+     "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest begins anew "
+     "and is listed"},
     {"checkpoint.step", Kind::integer, "-1", "-1..",
      "continue from the checkpoint of this step, and set newer ones aside; -1: from the newest"},
     {"checkpoint.max_file_gb", Kind::number, "5", "[0.001, inf]",
@@ -312,6 +316,9 @@ Settings Settings::read(const std::string& path,
   for (const Key& key : kKeys)
     if (key.standard == nullptr && settings.values_.count(key.name) == 0)
       throw SettingsError(path + ": the key " + key.name + " is missing (" + key.doc + ")");
+  if (settings.integer("evaluate.every") > 0 && settings.sources("data.validation").empty())
+    throw SettingsError(settings.origin("evaluate.every") + ": evaluate.every = " + settings.text("evaluate.every") +
+                        " asks for evaluations, but data.validation names no files for them");
   return settings;
 }
 
@@ -346,12 +353,67 @@ std::string Settings::origin(const std::string& key) const {
   return "the default";
 }
 
+namespace {
+
+// "key = value" lines as a map. A value is never empty.
+std::map<std::string, std::string> parsed_lines(const std::string& lines) {
+  std::map<std::string, std::string> all;
+  std::istringstream in(lines);
+  constexpr std::string_view kBetween = " = ";
+  for (std::string line; std::getline(in, line);)
+    if (const size_t at = line.find(kBetween); at != std::string::npos)
+      all[line.substr(0, at)] = line.substr(at + kBetween.size());
+  return all;
+}
+
+}  // namespace
+
+std::string numeric_settings(const Settings& s, int ranks) {
+  std::string lines = "ranks = " + std::to_string(ranks) + "\n";
+  for (const char* key :
+       {"model.fp8", "mesh.dp_replicate", "mesh.dp_shard", "mesh.cp", "mesh.tp", "mesh.pp", "mesh.context",
+        "train.global_batch", "train.microbatch", "optimizer.max_grad_norm"})
+    lines += std::string(key) + " = " + (s.text(key).empty() ? "none" : s.text(key)) + "\n";
+  return lines;
+}
+
+std::vector<std::string> setting_differences(const std::string& before, const std::string& now) {
+  const auto there = parsed_lines(before), here = parsed_lines(now);
+  std::vector<std::string> lines;
+  for (const auto& [key, value] : here) {
+    const auto at = there.find(key);
+    if (at != there.end() && at->second != value)
+      lines.push_back(key + ": " + at->second + " in the checkpoint, " + value + " now");
+  }
+  return lines;
+}
+
+namespace {
+
+std::string help_line(const std::string& name, const std::string& doc, const std::string& standard) {
+  std::string line = "  " + name;
+  line.resize(std::max<size_t>(line.size() + 1, 22), ' ');
+  return line + doc + (standard.empty() ? "" : " (default " + standard + ")") + "\n";
+}
+
+// The library knows the options of each kind, and checks them.
+void describe_optimizer_keys(std::ostream& out) {
+  std::string kind = "";
+  for (const OptimizerKey& key : kOptimizerKeys) {
+    if (key.kind != kind) out << "  of " << (kind = key.kind) << ":\n";
+    out << help_line(key.name, key.doc, key.standard);
+  }
+}
+
+}  // namespace
+
 std::string describe_keys() {
   std::ostringstream out;
   std::string section;
   for (const Key& key : kKeys) {
     const std::string name = key.name;
     if (const std::string own = name.substr(0, name.find('.')); own != section) {
+      if (section == "optimizer") describe_optimizer_keys(out);
       section = own;
       out << "\n[" << section << "]\n";
     }

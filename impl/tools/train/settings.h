@@ -67,6 +67,12 @@ class Settings {
   std::map<std::string, TomlValue> optimizer_;
 };
 
+// The keys that decide the numbers of a run and that a checkpoint's model, optimizer and data do not know, a
+// line "key = value" for each: a checkpoint keeps them as a text.
+std::string numeric_settings(const Settings& settings, int ranks);
+// Returns a line for each of them that differs: "train.global_batch: 4 in the checkpoint, 8 now".
+std::vector<std::string> setting_differences(const std::string& before, const std::string& now);
+
 // The text of --help: every key with its default and range.
 std::string describe_keys();
 

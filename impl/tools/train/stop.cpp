@@ -25,12 +25,16 @@ bool is_over(double hours, std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Stop::Stop(double max_hours) : max_hours_(max_hours) {
+void take_stop_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaction(signal, &action, nullptr);
+  // nohup starts a program that ignores SIGHUP, so that the run outlives its terminal.
+  struct sigaction before {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
+    sigaction(SIGHUP, &action, nullptr);
 }
 
 bool Stop::wanted() const {
