@@ -63,10 +63,9 @@ std::vector<std::string> targets_of(Model& model, const FilePlaces& places,
 // Returns the text of adapter_config.json.
 std::string config_of(Model& model, const FilePlaces& places, const AdapterFile& file,
                       const std::string& base) {
-  return adapter_config(
-      lora_settings(model.inspect().parameters())->options,
-      {targets_of(model, places, file.layers), base.empty() ? model.origin().folder : base,
-       decoder_options(model.root()) != nullptr});
+  return adapter_config(lora_settings(model.inspect().parameters())->options,
+                        {targets_of(model, places, file.layers), base.empty() ? model.origin().folder : base,
+                         decoder_options(model.root()) != nullptr});
 }
 
 void check_scale(const LoraOptions& stated, const LoraOptions& own, const std::string& path) {
@@ -100,8 +99,8 @@ AdapterFiles adapter_files(Model& model) {
 bool trains_adapters_alone(Model& model) {
   const std::vector<NamedParameter>& all = model.inspect().parameters();
   return lora_settings(all) != nullptr && std::all_of(all.begin(), all.end(), [](const NamedParameter& p) {
-    return is_adapter(*p.parameter) || !p.parameter->trainable;
-  });
+           return is_adapter(*p.parameter) || !p.parameter->trainable;
+         });
 }
 
 void save_lora(Model& model, const std::string& path, const SaveOptions& options, const std::string& base) {

@@ -13,7 +13,8 @@ namespace gangway {
 
 // The adapters of a model as the checkpoint of a run has them.
 struct AdapterFiles {
-  std::string stem;  // of the safetensors file: adapter/adapter_model, or adapters if PEFT has none like these
+  std::string
+      stem;  // of the safetensors file: adapter/adapter_model, or adapters if PEFT has none like these
   std::vector<PlacedParameter> tensors;
   std::string config;  // the text of adapter/adapter_config.json; empty: PEFT has none like these
 };

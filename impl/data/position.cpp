@@ -106,8 +106,10 @@ bool is_sample(const std::string& fact) { return fact.ends_with(".sample"); }
 [[noreturn]] void refuse(const std::string& fact, const std::string& before, const std::string& now) {
   if (is_sample(fact))
     fail(Code::mismatch, "position: ", fact.substr(0, fact.rfind('.')),
-         " has other contents than before, by a hash of some of its bytes (", shown(before), ", now ", shown(now),
-         "), so that the rows that follow would be others; restore with ignore_differences to go on with them");
+         " has other contents than before, by a hash of some of its bytes (", shown(before), ", now ",
+         shown(now),
+         "), so that the rows that follow would be others; restore with ignore_differences to go on with "
+         "them");
   fail(Code::mismatch, "position: ", fact, " was ", shown(before), " and is ", shown(now),
        " now, so that the rows that follow would be others; restore with ignore_differences to go on with "
        "them");

@@ -182,29 +182,32 @@ void check_sequences(OpenFiles& files, const MegatronIndex& index) {
   const uint64_t width = bytes_of(index.type);
   std::vector<int32_t> lengths;
   uint64_t next = 0;
-  for_each_value<int64_t>(files, index.file, index.pointers_at, index.sequences, [&](uint64_t i, int64_t pointer) {
-    if (i % kPiece == 0) {
-      lengths.resize(std::min(kPiece, index.sequences - i));
-      files.read(index.file, index.lengths_at + i * 4, lengths.data(), lengths.size() * 4);
-    }
-    const int32_t length = lengths[i % kPiece];
-    if (length < 0 || pointer < 0 || static_cast<uint64_t>(pointer) != next)
-      fail(Code::corrupt, "data: ", index.file.path, ": sequence ", i, " begins at byte ", pointer, " (entry at byte ",
-           index.pointers_at + i * 8, ") and has ", length, " tokens, but those before it end at byte ", next);
-    next += static_cast<uint64_t>(length) * width;
-  });
+  for_each_value<int64_t>(
+      files, index.file, index.pointers_at, index.sequences, [&](uint64_t i, int64_t pointer) {
+        if (i % kPiece == 0) {
+          lengths.resize(std::min(kPiece, index.sequences - i));
+          files.read(index.file, index.lengths_at + i * 4, lengths.data(), lengths.size() * 4);
+        }
+        const int32_t length = lengths[i % kPiece];
+        if (length < 0 || pointer < 0 || static_cast<uint64_t>(pointer) != next)
+          fail(Code::corrupt, "data: ", index.file.path, ": sequence ", i, " begins at byte ", pointer,
+               " (entry at byte ", index.pointers_at + i * 8, ") and has ", length,
+               " tokens, but those before it end at byte ", next);
+        next += static_cast<uint64_t>(length) * width;
+      });
 }
 
 // The bounds of documents ascend from 0 to the number of sequences.
 void check_documents(OpenFiles& files, const MegatronIndex& index) {
   int64_t before = 0;
-  for_each_value<int64_t>(files, index.file, index.documents_at, index.entries, [&](uint64_t i, int64_t bound) {
-    if (bound < before || bound > static_cast<int64_t>(index.sequences))
-      fail(Code::corrupt, "data: ", index.file.path, ": bound ", i, " of the documents (at byte ",
-           index.documents_at + i * 8, ") is sequence ", bound, " behind ", before, ", and there are ",
-           index.sequences, " sequences");
-    before = bound;
-  });
+  for_each_value<int64_t>(
+      files, index.file, index.documents_at, index.entries, [&](uint64_t i, int64_t bound) {
+        if (bound < before || bound > static_cast<int64_t>(index.sequences))
+          fail(Code::corrupt, "data: ", index.file.path, ": bound ", i, " of the documents (at byte ",
+               index.documents_at + i * 8, ") is sequence ", bound, " behind ", before, ", and there are ",
+               index.sequences, " sequences");
+        before = bound;
+      });
   if (index.entries > 0 && before != static_cast<int64_t>(index.sequences))
     fail(Code::corrupt, "data: ", index.file.path, ": the documents end at sequence ", before, " (at byte ",
          index.documents_at + (index.entries - 1) * 8, "), but there are ", index.sequences, " sequences");
@@ -245,8 +248,8 @@ MegatronIndex read_megatron_index(OpenFiles& files, const std::string& tokens_pa
     fail(Code::corrupt, "data: ", path, " is truncated: it should list ", index.sequences, " sequences and ",
          index.entries, " bounds of documents, and ends at byte ", index.file.bytes);
   if (end != index.file.bytes)
-    fail(Code::corrupt, "data: ", path, " has ", index.file.bytes - end, " bytes behind its list of documents, from byte ",
-         end, " on");
+    fail(Code::corrupt, "data: ", path, " has ", index.file.bytes - end,
+         " bytes behind its list of documents, from byte ", end, " on");
   check_sequences(files, index);
   check_documents(files, index);
   return index;

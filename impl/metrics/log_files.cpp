@@ -157,7 +157,7 @@ class LinesFromEnd {
   };
   const std::string path_;
   std::unique_ptr<FILE, Close> file_;
-  std::string text_;         // [first_, end_) of the file
+  std::string text_;  // [first_, end_) of the file
   uint64_t first_ = 0, end_ = 0;
 };
 

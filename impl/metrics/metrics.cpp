@@ -50,9 +50,10 @@ struct Metrics::Files {
       (*file)->cut_after(step);
       const int64_t last = (*file)->last_step();
       if (last < step)
-        gangway::log(LogLevel::warning,
-                 text("metrics: ", (*file)->path(), last < 0 ? " has no rows" : text(" ends at step ", last),
-                      ", and the run continues after step ", step, ": the rows of the steps between are lost"));
+        gangway::log(
+            LogLevel::warning,
+            text("metrics: ", (*file)->path(), last < 0 ? " has no rows" : text(" ends at step ", last),
+                 ", and the run continues after step ", step, ": the rows of the steps between are lost"));
     }
     partial.reset();
     forget_after(step);
@@ -80,7 +81,7 @@ struct Metrics::Files {
   std::string svg;
   LossCurve curve;                        // of whole intervals
   std::optional<LogFile::Point> partial;  // the last row, if its interval has not ended
-  bool is_read = false;  // `curve` has the lines of the file
+  bool is_read = false;                   // `curve` has the lines of the file
 
  private:
   const LogFile* log() const { return json ? &*json : csv ? &*csv : nullptr; }
@@ -215,7 +216,8 @@ MetricsRow Metrics::interval_row() {
     return RankNumbers{total_.wait_seconds, utilization(row.tokens_per_second), memory_of(*model_)};
   });
   add_ranks(all, row);
-  const bool beaten = std::any_of(all.begin(), all.end(), [](const RankNumbers& r) { return r.utilization > 1; });
+  const bool beaten =
+      std::any_of(all.begin(), all.end(), [](const RankNumbers& r) { return r.utilization > 1; });
   if (beaten && measurements_ > 0 && measurements_ < kMostMeasurements) measure_peak();
   row.mfu = utilization(row.tokens_per_second);
   if (measurements_ > 0 && row.mfu > 1) row.mfu = kNoValue;
@@ -254,8 +256,9 @@ void Metrics::flush() {
 }
 
 std::string Metrics::position() const {
-  std::string out = text("{\"step\": ", total_.step, ", \"tokens\": ", total_.tokens, ", \"samples\": ",
-                         total_.samples, ", \"ended\": ", ended_, ", \"skipped\": ", total_.skipped);
+  std::string out =
+      text("{\"step\": ", total_.step, ", \"tokens\": ", total_.tokens, ", \"samples\": ", total_.samples,
+           ", \"ended\": ", ended_, ", \"skipped\": ", total_.skipped);
   if (std::isfinite(total_.validation_loss))
     out += ", \"validation_loss\": " + json_scalar(total_.validation_loss);
   return out + "}";

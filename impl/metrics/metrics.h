@@ -77,7 +77,7 @@ class Metrics {
   int64_t ended_ = 0;                                  // the step at which the last interval ended
   int64_t flushed_ = -1;                               // the step of the newest row; -1: of none yet
   int measurements_ = 0;                               // of the peak; 0: it was given
-  std::unique_ptr<Files> files_;  // on rank 0
+  std::unique_ptr<Files> files_;                       // on rank 0
 };
 
 }  // namespace gangway

@@ -24,8 +24,9 @@ void check_base(Model& model, const std::string& checkpoint, const std::string& 
   const std::optional<std::string> stored = stored_base(record->second);
   base_hash(model);
   if (stored && *stored != base_text(model))
-    fail(Code::invalid_argument, "merge: ", base, " is not the base of ", checkpoint, ": its values have the hash ",
-         base_text(model), ", those that the adapters were trained over ", *stored);
+    fail(Code::invalid_argument, "merge: ", base, " is not the base of ", checkpoint,
+         ": its values have the hash ", base_text(model), ", those that the adapters were trained over ",
+         *stored);
 }
 
 }  // namespace

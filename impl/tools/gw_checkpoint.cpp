@@ -54,22 +54,27 @@ CommandLine verify_line(VerifyCommand& command) {
 }
 
 CommandLine diff_line(DiffCommand& command) {
-  return {
-      "diff",
-      "values and states of two checkpoints",
-      {{"a", &command.a, "a checkpoint, a run (its newest one), a folder of Hugging Face, or a safetensors file", {.required = true}},
-       {"b", &command.b, "another", {.required = true}},
-       {"--lines",
-        &command.lines,
-        "tensors that are printed",
-        {.must = tools::NotNegative{}, .default_shown = true}}}};
+  return {"diff",
+          "values and states of two checkpoints",
+          {{"a",
+            &command.a,
+            "a checkpoint, a run (its newest one), a folder of Hugging Face, or a safetensors file",
+            {.required = true}},
+           {"b", &command.b, "another", {.required = true}},
+           {"--lines",
+            &command.lines,
+            "tensors that are printed",
+            {.must = tools::NotNegative{}, .default_shown = true}}}};
 }
 
 // The options of "convert" and "weights".
 std::vector<Option> output_options(Request& request) {
   ConvertCommand& command = request.convert;
   return {
-      {"folder", &command.folder, "a checkpoint, a run (its newest one), or a folder of Hugging Face", {.required = true}},
+      {"folder",
+       &command.folder,
+       "a checkpoint, a run (its newest one), or a folder of Hugging Face",
+       {.required = true}},
       {"out", &command.out, "the new folder, which must not exist", {.required = true}},
       {"--model", &command.model, "name of the checkpoint's model, if it has several"},
       {"--max-file-size",
@@ -94,7 +99,10 @@ CommandLine merge_line(Request& request) {
   MergeCommand& command = request.merge;
   return {"merge",
           "a base and the adapters that were trained over it as one model, a plain folder of Hugging Face",
-          {{"folder", &command.folder, "a checkpoint or run of adapters, or a folder of PEFT", {.required = true}},
+          {{"folder",
+            &command.folder,
+            "a checkpoint or run of adapters, or a folder of PEFT",
+            {.required = true}},
            {"base", &command.base, "the folder of the base", {.required = true}},
            {"out", &command.out, "the new folder, which must not exist", {.required = true}},
            {"--dtype", &request.dtype, "of the weights; default: f32", {.must = tools::names_of(kDtypes)}},

@@ -125,8 +125,9 @@ int Attempt::open_input(RankProcess& rank) const {
   if (pipe2(ends, O_CLOEXEC) != 0) fail_system(Code::io, "no pipe", errno);
   rank.input = ends[1];
   std::array<uint8_t, 32> secret;
-  const bool passed = pread(secret_, secret.data(), secret.size(), 0) == static_cast<ssize_t>(secret.size()) &&
-                      write(ends[1], secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
+  const bool passed =
+      pread(secret_, secret.data(), secret.size(), 0) == static_cast<ssize_t>(secret.size()) &&
+      write(ends[1], secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
   if (!passed) fail_system(Code::io, "cannot pass on the secret", errno);
   return ends[0];
 }

@@ -260,8 +260,9 @@ TEST_F(BadFile, BadIndexesAreRefused) {
   refused_index(good + "rest", " has 4 bytes behind its list of documents, from byte 82 on");
   std::string longer = good;
   longer[34] = 4;  // the length of the first sequence
-  refused_index(longer,
-                ": sequence 1 begins at byte 6 (entry at byte 50) and has 2 tokens, but those before it end at byte 8");
+  refused_index(
+      longer,
+      ": sequence 1 begins at byte 6 (entry at byte 50) and has 2 tokens, but those before it end at byte 8");
   const std::string own =
       folder_.write("b.u8.documents", kDocumentsMagic + bytes_of<uint64_t>(Numbers{4, 1, 0}));
   folder_.write("b.u8", "12345");

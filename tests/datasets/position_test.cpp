@@ -25,9 +25,10 @@ TEST(Position, IsAFewBytesOfJson) {
   take(dataset, 3);
   EXPECT_EQ(dataset.batches_taken(), 2);
   const std::string position = std::regex_replace(dataset.position(), std::regex("[0-9a-f]{16}"), "HASH");
-  EXPECT_EQ(position,
-            R"({"version":1,"rows":5,"batches":2,"sequence":4,"packing":"stream","document_end":-1,"seed":0,)"
-            R"("shuffle":true,"sources":[{"weight":65536,"rows":3,"files":[{"name":"a.u8","bytes":10,"sample":"HASH"}]}]})");
+  EXPECT_EQ(
+      position,
+      R"({"version":1,"rows":5,"batches":2,"sequence":4,"packing":"stream","document_end":-1,"seed":0,)"
+      R"("shuffle":true,"sources":[{"weight":65536,"rows":3,"files":[{"name":"a.u8","bytes":10,"sample":"HASH"}]}]})");
 }
 
 TEST(Position, InTheMiddleOfAPackedEpochGivesTheSameRest) {

@@ -1,9 +1,9 @@
 // The rows of a run over several ranks.
-#include "base/log.h"
 #include "metrics/metrics.h"
+#include "base/log.h"
 
-#include <cmath>
 #include <unistd.h>
+#include <cmath>
 
 #include <algorithm>
 #include <filesystem>

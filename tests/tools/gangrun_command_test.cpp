@@ -119,7 +119,8 @@ TEST_F(GangrunHosts, TheStatusIsThatOfTheRankThatFailedAndItsHostIsNamed) {
 // ssh dies of a signal at once, and its status would be taken for that of the ranks, which still save.
 TEST_F(GangrunHosts, ARequestToEndReachesRanksBehindAnAgentThatWouldDieOfIt) {
   write("agent", "#!/bin/sh\nshift; exec 3<&0; setsid sh -c \"$*\" <&3 & wait $!; exit $?\n");
-  const std::string script = "trap 'sleep 0.5; echo saved; exit 75' TERM; echo ready; while :; do sleep 0.02; done";
+  const std::string script =
+      "trap 'sleep 0.5; echo saved; exit 75' TERM; echo ready; while :; do sleep 0.02; done";
   Running job(with_agent({"-n", "1", "--hosts", "one,two"}, script));
   for (const char* const words : {"[0] ready", "[1] ready"}) ASSERT_TRUE(job.says(words));
   kill(job.pid(), SIGTERM);

@@ -71,9 +71,8 @@ TEST_F(TrainSettings, TheCommandLineReplacesTheFile) {
 }
 
 TEST_F(TrainSettings, SourcesHavePathWeightAndFormat) {
-  const Settings s =
-      read(kLeast,
-           {{"data.train", "[{path = \"a.bin\", weight = 0.7, format = \"llm.c\"}, {path = \"b.bin\"}]"}});
+  const Settings s = read(
+      kLeast, {{"data.train", "[{path = \"a.bin\", weight = 0.7, format = \"llm.c\"}, {path = \"b.bin\"}]"}});
   const std::vector<DataPath> sources = s.sources("data.train");
   ASSERT_EQ(sources.size(), 2u);
   EXPECT_EQ(sources[0].weight, 0.7);
@@ -113,13 +112,15 @@ TEST_F(TrainSettings, AValueOutOfRangeIsNamedWithTheRange) {
 }
 
 TEST_F(TrainSettings, EvaluationsWithoutDataAreRefused) {
-  EXPECT_EQ(refusal(std::string(kLeast) + "[evaluate]\nevery = 5\n"),
-            "run.toml:11: evaluate.every = 5 asks for evaluations, but data.validation names no files for them");
+  EXPECT_EQ(
+      refusal(std::string(kLeast) + "[evaluate]\nevery = 5\n"),
+      "run.toml:11: evaluate.every = 5 asks for evaluations, but data.validation names no files for them");
 }
 
 TEST_F(TrainSettings, DifferencesOfSettingsNameTheKeyAndBothValues) {
   const std::string before = numeric_settings(read(kLeast), 2);
-  const std::string now = numeric_settings(read(kLeast, {{"train.global_batch", "8"}, {"model.fp8", "**.mlp"}}), 2);
+  const std::string now =
+      numeric_settings(read(kLeast, {{"train.global_batch", "8"}, {"model.fp8", "**.mlp"}}), 2);
   EXPECT_TRUE(setting_differences(before, before).empty());
   EXPECT_EQ(setting_differences(before, now),
             (std::vector<std::string>{"model.fp8: none in the checkpoint, **.mlp now",
@@ -128,14 +129,16 @@ TEST_F(TrainSettings, DifferencesOfSettingsNameTheKeyAndBothValues) {
 
 TEST_F(TrainSettings, HelpListsTheOptionsOfEachOptimizer) {
   const std::string help = describe_keys();
-  for (const char* line : {"\n  lr   ", "\n  schedule   ", "\n  of muon:\n", "\n  ns_steps   ", "\n  moment_dtype   "})
+  for (const char* line :
+       {"\n  lr   ", "\n  schedule   ", "\n  of muon:\n", "\n  ns_steps   ", "\n  moment_dtype   "})
     EXPECT_NE(help.find(line), std::string::npos) << line << help;
 }
 
 TEST_F(TrainSettings, AMissingKeyIsNamed) {
   EXPECT_EQ(refusal("[model]\nfolder = \"m\"\n"),
             "run.toml: the key data.train is missing (token files: a path, a list, or a list of {path, "
-            "weight, format}; each entry is a source, of equal weight unless it has one; the files of a folder or pattern "
+            "weight, format}; each entry is a source, of equal weight unless it has one; the files of a "
+            "folder or pattern "
             "are one source)");
 }
 

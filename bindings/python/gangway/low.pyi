@@ -775,6 +775,11 @@ class gw_plan_options:
     moment_dtype: int
     one_host: int
     lora: Any
+    fp8: Any
+    optimizer: str
+    option_names: Any
+    option_values: Any
+    option_count: int
 
 py_accepts: Any
 py_all_gather: Any

@@ -57,7 +57,7 @@ typedef struct gw_metrics_options {
   const char *svg;
   int32_t every; /* A row ends at each step that is a multiple of this. Default 1. */
   int32_t reserved;
-  int64_t sequence;   /* The tokens of a row of the batch, for mfu. Default 0: no mfu. */
+  int64_t sequence; /* The tokens of a row of the batch, for mfu. Default 0: no mfu. */
   /* Of one rank, in FLOP/s. Default 0: measured by a short product at creation, and again when a step beats
    * it; a row whose mfu would still be over 1 has none. */
   double peak_flops;

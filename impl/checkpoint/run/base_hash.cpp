@@ -61,11 +61,12 @@ uint64_t sum_of_rank(Model& model) {
   RowBlocks blocks;
   for (const NamedParameter& named : model.inspect().parameters()) {
     const Parameter& p = *named.parameter;
-    if (is_adapter(p) || !p.listed || !p.shard || p.shard.count() == 0 || !writes_rows(p.layout, model.gangs())) continue;
+    if (is_adapter(p) || !p.listed || !p.shard || p.shard.count() == 0 ||
+        !writes_rows(p.layout, model.gangs()))
+      continue;
     const uint64_t key = XXH3_64bits(named.name.data(), named.name.size());
-    blocks.each({0, named.name, p.dtype, p.box(), p.shard, &model}, [&](const Box& box, const void* data) {
-      sum += sum_of(p.dtype, p.shape, box, data, key);
-    });
+    blocks.each({0, named.name, p.dtype, p.box(), p.shard, &model},
+                [&](const Box& box, const void* data) { sum += sum_of(p.dtype, p.shape, box, data, key); });
   }
   return sum;
 }

@@ -25,7 +25,8 @@ DType compute_dtype(Model& model) {
 }
 
 const Fp8Products* first_fp8(Module& module) {
-  if (const auto* const linear = dynamic_cast<Linear*>(&module); linear != nullptr && linear->fp8() != nullptr)
+  if (const auto* const linear = dynamic_cast<Linear*>(&module);
+      linear != nullptr && linear->fp8() != nullptr)
     return linear->fp8();
   for (const Module::Child& child : module.children())
     if (const Fp8Products* const found = first_fp8(*child.module)) return found;
@@ -84,8 +85,8 @@ void compare_model(const std::string& record, const CheckpointPart& part,
   for (const auto& [key, value] : numeric_facts(*part.model)) object.add(key, value);
   const JsonScalars now = read_json_scalars(std::move(object).close(), "the model");
   const auto differs = [&](const std::string& key, const std::string& before, const std::string& after) {
-    differences.push_back(
-        text(part.name, part.name.empty() ? "" : ": ", key, ": ", before, " in the checkpoint, ", after, " now"));
+    differences.push_back(text(part.name, part.name.empty() ? "" : ": ", key, ": ", before,
+                               " in the checkpoint, ", after, " now"));
   };
   // An earlier release knew the seed alone.
   const bool knows_all = find_scalar(there, kComputes) != nullptr;

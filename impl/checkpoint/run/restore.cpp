@@ -76,8 +76,7 @@ ModelValues ModelValues::of_adapters(Model& model, const std::string& folder, Le
   ModelValues values(model, absolute_path(folder),
                      Source::open(folder + inside, files.stem.substr(slash + 1)));
   Places places;
-  for (const PlacedParameter& placed : files.tensors)
-    places[placed.parameter.get()].push_back(placed.place);
+  for (const PlacedParameter& placed : files.tensors) places[placed.parameter.get()].push_back(placed.place);
   std::vector<NamedParameter> adapters = model.inspect().parameters();
   std::erase_if(adapters, [](const NamedParameter& named) { return !is_adapter(*named.parameter); });
   values.find(adapters, places, left_out);

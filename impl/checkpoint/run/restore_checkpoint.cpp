@@ -66,9 +66,9 @@ ModelValues find_values(const CheckpointPart& part, const std::string& folder, c
          " has adapters, and not the base that they belong to; give the model adapters and load the base "
          "first, or make one model of both with gw-checkpoint merge");
   if (*base != base_text(*part.model))
-    left_out.add(Code::invalid_argument,
-                 text("the adapters were trained over another base (its hash is ", *base, ", that of this one ",
-                      base_text(*part.model), "); load the values of the base that they were trained over"));
+    left_out.add(Code::invalid_argument, text("the adapters were trained over another base (its hash is ",
+                                              *base, ", that of this one ", base_text(*part.model),
+                                              "); load the values of the base that they were trained over"));
   return ModelValues::of_adapters(*part.model, folder, left_out);
 }
 

@@ -28,7 +28,8 @@ void check_sample(const Settings& s, const gw_decoder_options& decoder) {
   if (given == 0 || s.degree("mesh.cp") > 1 || s.degree("mesh.pp") > 1) return;
   constexpr int64_t kMostOfBytes = 512;  // bytes and some marks, rounded up
   if (decoder.vocab > kMostOfBytes)
-    throw Failed(Exit::usage, "sample.prompt is read as bytes, but the model has " + std::to_string(decoder.vocab) +
+    throw Failed(Exit::usage, "sample.prompt is read as bytes, but the model has " +
+                                  std::to_string(decoder.vocab) +
                                   " ids, which are those of a tokenizer; leave it out, and generate with the "
                                   "tokenizer from a checkpoint");
   if (given + asked - 1 <= decoder.max_positions) return;
@@ -131,7 +132,8 @@ bool has_fp8(const Settings& s) {
   if (!s.text("model.fp8").empty()) return true;
   for (const char* key : {"model.fp8_scaling", "model.fp8_history"})
     if (s.given(key))
-      throw Failed(Exit::usage, std::string(key) + " is set, but model.fp8 names no layers; \"**\" names all");
+      throw Failed(Exit::usage,
+                   std::string(key) + " is set, but model.fp8 names no layers; \"**\" names all");
   return false;
 }
 

@@ -35,7 +35,8 @@ DatasetHandle make_dataset(const Settings& s, const char* key, int64_t vocab) {
   return make_dataset(s, s.sources(key), std::string(key) == "data.train", vocab);
 }
 
-DatasetHandle make_dataset(const Settings& s, const std::vector<DataPath>& paths, bool trains, int64_t vocab) {
+DatasetHandle make_dataset(const Settings& s, const std::vector<DataPath>& paths, bool trains,
+                           int64_t vocab) {
   std::vector<gw_data_source> sources;
   for (const DataPath& path : paths) {
     auto source = fresh(gw_data_source_init);
@@ -100,8 +101,8 @@ void print_sources(const Settings& s, int64_t vocab) {
     int64_t rows = 0;
     check(gw_dataset_rows_per_epoch(dataset.get(), &rows));
     const double share = source.weight / all;
-    std::printf("  %-30s %5.1f %% of the rows, %.2f epochs of its %" PRId64 "\n", source.path.c_str(), 100 * share,
-                taken * share / static_cast<double>(rows), rows);
+    std::printf("  %-30s %5.1f %% of the rows, %.2f epochs of its %" PRId64 "\n", source.path.c_str(),
+                100 * share, taken * share / static_cast<double>(rows), rows);
   }
 }
 

@@ -12,7 +12,8 @@ namespace gangway::train {
 // Makes the dataset of "data.train" or "data.validation". `vocab`: ids from this number on are refused.
 DatasetHandle make_dataset(const Settings& settings, const char* key, int64_t vocab);
 // The same of some sources; those of training are shuffled.
-DatasetHandle make_dataset(const Settings& settings, const std::vector<DataPath>& sources, bool trains, int64_t vocab);
+DatasetHandle make_dataset(const Settings& settings, const std::vector<DataPath>& sources, bool trains,
+                           int64_t vocab);
 
 class Data {
  public:

@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kMeanOf = 100, kLeastLosses = 20;
 
 const char* cause_of(gw_skip_reason reason) {
-  return reason == GW_SKIP_NO_WEIGHT ? "no label of its batch counts" : "its loss or a gradient is not finite";
+  return reason == GW_SKIP_NO_WEIGHT ? "no label of its batch counts"
+                                     : "its loss or a gradient is not finite";
 }
 
 [[noreturn]] void end_run(int64_t step, const std::string& what) {
@@ -22,9 +23,7 @@ const char* cause_of(gw_skip_reason reason) {
                    "optimizer.max_grad_norm or other data");
 }
 
-std::string steps_text(int64_t count) {
-  return std::to_string(count) + (count == 1 ? " step" : " steps");
-}
+std::string steps_text(int64_t count) { return std::to_string(count) + (count == 1 ? " step" : " steps"); }
 
 }  // namespace
 

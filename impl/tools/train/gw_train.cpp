@@ -27,7 +27,8 @@ constexpr const char* kUsage =
     "Relative paths, those in the file too, begin at the working directory.\n"
     "Exit status: 0 done, 75 stopped and saved (the same command continues), 64 wrong settings, 65 a "
     "damaged\n"
-    "file, 69 another rank was lost, 71 no memory, 74 a file cannot be read or written, 76 the run diverges,\n"
+    "file, 69 another rank was lost, 71 no memory, 74 a file cannot be read or written, 76 the run "
+    "diverges,\n"
     "70 anything else.\n";
 
 struct Command {

@@ -57,7 +57,8 @@ std::string Norms::write(int64_t step, double loss) {
   for (size_t i = 0; i < names_.size(); ++i)
     line += (i == 0 ? "\"" : ",\"") + names_[i] + "\":" + number(norms[i]);
   line += "}}\n";
-  const int file = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0666);
+  const int file =
+      open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0666);
   const bool written =
       file >= 0 && ::write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   const std::string why = written ? "" : path_ + ": " + std::strerror(errno);

@@ -132,9 +132,7 @@ Run::Run(const Settings& s)
   if (!restore() && has_values(s) && !loads_base) load_values();
 }
 
-void Run::load_values() {
-  check(gw_module_load(model_.get(), s_.text("model.folder").c_str(), nullptr));
-}
+void Run::load_values() { check(gw_module_load(model_.get(), s_.text("model.folder").c_str(), nullptr)); }
 
 // Calls `copy(text, capacity, out_len)` for the size, then for the text.
 template <typename Copy>
@@ -175,8 +173,7 @@ bool Run::restore() {
   options.partial = s_.flag("checkpoint.strict") ? 0 : 1;
   options.step = s_.integer("checkpoint.step");
   int64_t step = -1, tokens = 0;
-  const gw_status restored =
-      gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens);
+  const gw_status restored = gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens);
   if (restored == GW_E_CORRUPT)
     throw Failed(Exit::data, std::string(gw_last_error_text()) + advice_on_damage(options.step));
   check(restored);
@@ -210,7 +207,8 @@ void Run::say_differences() {
   }));
   for (std::string line; std::getline(notes, line);) say("  " + line);
   size_t length = 0;
-  if (gw_checkpoints_text(checkpoints_.get(), kSettings, nullptr, 0, &length) != GW_OK) return;  // an older one
+  if (gw_checkpoints_text(checkpoints_.get(), kSettings, nullptr, 0, &length) != GW_OK)
+    return;  // an older one
   const std::string before = text_of([&](char* text, size_t capacity, size_t* needed) {
     return gw_checkpoints_text(checkpoints_.get(), kSettings, text, capacity, needed);
   });

@@ -48,11 +48,13 @@ constexpr Key kKeys[] = {
     {"mesh.loss_parallel", Kind::flag, "true", "", "logits stay split over the vocabulary (with tp)"},
     {"mesh.context", Kind::choice, "ring", "ring|all_gather|all_to_all", "how attention works over cp"},
     {"mesh.pipeline", Kind::text, "1f1b", "",
-     "the schedule of the pipeline: gpipe, 1f1b, interleaved-1f1b, looped-bfs, zb-h1, zb-h2, zbv or dualpipev"},
+     "the schedule of the pipeline: gpipe, 1f1b, interleaved-1f1b, looped-bfs, zb-h1, zb-h2, zbv or "
+     "dualpipev"},
     {"mesh.device", Kind::text, "", "", "cpu or cuda; empty: what the machine has"},
 
     {"data.train", Kind::sources, nullptr, "",
-     "token files: a path, a list, or a list of {path, weight, format}; each entry is a source, of equal weight "
+     "token files: a path, a list, or a list of {path, weight, format}; each entry is a source, of equal "
+     "weight "
      "unless it has one; the files of a folder or pattern are one source"},
     {"data.validation", Kind::sources, "", "", "token files for [evaluate]"},
     {"data.sequence", Kind::integer, "1024", "1..2147483647", "tokens of a row"},
@@ -82,12 +84,14 @@ constexpr Key kKeys[] = {
     {"train.max_skips", Kind::integer, "30", "0..",
      "skipped steps in a row (loss or gradient not finite, no label) that end the run with 76; 0: no limit"},
     {"train.max_spikes", Kind::integer, "0", "0..",
-     "steps in a row with a loss over spike_ratio times the mean before that end the run with 76; 0: no limit"},
+     "steps in a row with a loss over spike_ratio times the mean before that end the run with 76; 0: no "
+     "limit"},
     {"train.spike_ratio", Kind::number, "3", "(1, inf)",
      "a loss over this many times the mean of about 100 losses before it is a spike"},
     {"train.max_hours", Kind::number, "inf", "(0, inf]", "save and leave with 75 after this time"},
 
-    {"optimizer.name", Kind::text, "adamw", "", "the kind, whose options are keys of this section, too: adamw, adamw8bit, muon, lion, sgd, adafactor"},
+    {"optimizer.name", Kind::text, "adamw", "",
+     "the kind, whose options are keys of this section, too: adamw, adamw8bit, muon, lion, sgd, adafactor"},
     {"optimizer.max_grad_norm", Kind::number, "0", "[0, inf)",
      "clip the gradient to this norm; 0: do not clip"},
 
@@ -99,7 +103,8 @@ constexpr Key kKeys[] = {
      "write before training goes on, and keep no copy in memory"},
     {"checkpoint.verify", Kind::flag, "true", "", "check every hash at resume"},
     {"checkpoint.strict", Kind::flag, "true", "",
-     "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest begins anew "
+     "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest begins "
+     "anew "
      "and is listed"},
     {"checkpoint.step", Kind::integer, "-1", "-1..",
      "continue from the checkpoint of this step, and set newer ones aside; -1: from the newest"},
@@ -317,7 +322,8 @@ Settings Settings::read(const std::string& path,
     if (key.standard == nullptr && settings.values_.count(key.name) == 0)
       throw SettingsError(path + ": the key " + key.name + " is missing (" + key.doc + ")");
   if (settings.integer("evaluate.every") > 0 && settings.sources("data.validation").empty())
-    throw SettingsError(settings.origin("evaluate.every") + ": evaluate.every = " + settings.text("evaluate.every") +
+    throw SettingsError(settings.origin("evaluate.every") +
+                        ": evaluate.every = " + settings.text("evaluate.every") +
                         " asks for evaluations, but data.validation names no files for them");
   return settings;
 }

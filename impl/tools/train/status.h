@@ -19,7 +19,7 @@ enum class Exit : int {
   internal = 70,  // a fault of the library, or a callback
   memory = 71,
   io = 74,
-  again = 75,  // stopped as asked, and saved: the same command continues the run
+  again = 75,    // stopped as asked, and saved: the same command continues the run
   diverged = 76  // too many steps in a row were skipped, or had a loss far above the others
 };
 

@@ -9,7 +9,8 @@
 namespace gangway::train {
 
 bool write_text_file(const std::string& path, const std::string& text) noexcept {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  const int file =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (file < 0) return false;
   std::string_view rest = text;
   while (!rest.empty()) {

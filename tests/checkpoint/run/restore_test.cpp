@@ -102,7 +102,8 @@ TEST(RestoreCheckpoint, OfAdaptersNeedsTheirBase) {
   const std::string path = folder.path() + "/step-00000001/";
   EXPECT_TRUE(std::filesystem::exists(path + "adapter/adapter_model.safetensors"));
   EXPECT_TRUE(std::filesystem::exists(path + "adapter/adapter_config.json"));
-  for (const char* base : {"model.safetensors", "config.json"}) EXPECT_FALSE(std::filesystem::exists(path + base));
+  for (const char* base : {"model.safetensors", "config.json"})
+    EXPECT_FALSE(std::filesystem::exists(path + base));
 
   RunCase other = c;
   other.seed = 9;
@@ -122,11 +123,12 @@ TEST(RestoreCheckpoint, AnotherKindOfOptimizerBeginsAnewIfItIsNotStrict) {
   save(folder.path(), small_run());
   RunCase other = small_run();
   other.kind = "lion";
-  restore(folder.path(), other, {.strict = false}, [](const TrainingRun& run, const auto& report, const Error& error) {
-    ASSERT_TRUE(report.has_value()) << error.message();
-    EXPECT_EQ(run.optimizer->steps(), 0);
-    EXPECT_EQ(report->left_out.size(), 1u);
-  });
+  restore(folder.path(), other, {.strict = false},
+          [](const TrainingRun& run, const auto& report, const Error& error) {
+            ASSERT_TRUE(report.has_value()) << error.message();
+            EXPECT_EQ(run.optimizer->steps(), 0);
+            EXPECT_EQ(report->left_out.size(), 1u);
+          });
 }
 
 TEST(RestoreCheckpoint, FindsAFlippedBitInEveryFile) {

@@ -202,9 +202,8 @@ TEST(Resume, ConvertsMastersAndMomentsOfAnotherDtype) {
     Checkpoints checkpoints(other.gangs(), in_folder(folder.path()));
     const auto report = checkpoints.restore({other.part()}, {});
     EXPECT_EQ(all_values(*other.model), all_values(*run.model));
-    EXPECT_EQ(report->differences,
-              (Lines{"param_dtype: \"f32\" in the checkpoint, \"f64\" now",
-                     "moment_dtype: \"bf16\" in the checkpoint, \"f32\" now"}));
+    EXPECT_EQ(report->differences, (Lines{"param_dtype: \"f32\" in the checkpoint, \"f64\" now",
+                                          "moment_dtype: \"bf16\" in the checkpoint, \"f32\" now"}));
     const Optimizer::Slot &there = run.optimizer->state(0)[0], &here = other.optimizer->state(0)[0];
     ASSERT_EQ(here.tensor.dtype(), DType::f64);
     EXPECT_EQ(copy_out<double>(here.tensor)[1], to_f32(copy_out<bf16_t>(there.tensor)[1]));

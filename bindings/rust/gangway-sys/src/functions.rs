@@ -846,9 +846,10 @@ functions! {
     #[doc = " shared out among the ranks, before any value changes. Steps, loss scale and moments come from the"]
     #[doc = " checkpoint; the options of the optimizers hold, and gw_checkpoints_notes lists what differs. A rate that"]
     #[doc = " gw_optimizer_set_lr had set comes back if the option lr is unchanged. A parameter that was frozen before"]
-    #[doc = " begins its bias correction anew (`partial`). NOT_FOUND: no checkpoint of the step, or a part, parameter or"]
-    #[doc = " state is missing. INVALID_ARGUMENT: another shape, dtype, config.json or kind of optimizer. CORRUPT names"]
-    #[doc = " file and tensor. IO: a file vanishes or changes while it is read; only then values may be undefined."]
+    #[doc = " begins its bias correction anew, and so does an optimizer of another kind (`partial`). A model with adapters"]
+    #[doc = " must have the values of its base before the call. NOT_FOUND: no checkpoint of the step, or a part, parameter or"]
+    #[doc = " state is missing. INVALID_ARGUMENT: another shape, dtype, config.json, kind of optimizer or base of"]
+    #[doc = " adapters. CORRUPT names file and tensor. IO: a file vanishes or changes while it is read; only then values may be undefined."]
     checkpoints_restore: pub fn gw_checkpoints_restore(
         checkpoints: *mut gw_checkpoints,
         parts: *const gw_checkpoint_part,
@@ -881,8 +882,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Local. Copies a line for each thing that the last restore did not take over: hyperparameters that differ"]
-    #[doc = " (\"lr: 0.001 in the checkpoint, 0.002 now\"), what was left out, and newer checkpoints that were moved aside"]
+    #[doc = " Local. Copies a line for each thing that the last restore did not take over: what decides the numbers of a"]
+    #[doc = " step and differs (\"lr: 0.001 in the checkpoint, 0.002 now\", lora.alpha, param_dtype, fp8.scaling), what was left out, and newer checkpoints that were moved aside"]
     #[doc = " (on rank 0). INVALID_STATE: nothing was restored. INVALID_ARGUMENT: the capacity is too small."]
     checkpoints_notes: pub fn gw_checkpoints_notes(
         checkpoints: *const gw_checkpoints,
@@ -2057,9 +2058,9 @@ functions! {
 }
 functions! {
     #[doc = " Local. Copies the place in the training as text (JSON) into `text`, which has room for `capacity` bytes:"]
-    #[doc = " the rows and batches taken, with names and sizes of the files and the options that decide the order. It is"]
-    #[doc = " the same on every rank. *out_len is its length; a null text asks for the length alone. INVALID_ARGUMENT:"]
-    #[doc = " `capacity` does not exceed *out_len, which leaves no room for the final zero."]
+    #[doc = " the rows and batches taken, with names and sizes of the files, a hash of some of their bytes, and the options"]
+    #[doc = " that decide the order. It is the same on every rank. *out_len is its length; a null text asks for the length"]
+    #[doc = " alone. INVALID_ARGUMENT: `capacity` does not exceed *out_len, which leaves no room for the final zero."]
     dataset_position: pub fn gw_dataset_position(
         dataset: *const gw_dataset,
         text: *mut ::std::os::raw::c_char,
@@ -2452,8 +2453,8 @@ functions! {
     metrics_log_evaluation: pub fn gw_metrics_log_evaluation(metrics: *mut gw_metrics, loss: f64, seconds: f64) -> gw_status;
 }
 functions! {
-    #[doc = " Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at"]
-    #[doc = " the end. IO, on every rank."]
+    #[doc = " Collective. Writes a row of the interval that has not ended, whose place the row that ends it will take, draws"]
+    #[doc = " the picture and syncs the files. Call it at each checkpoint and at the end. IO, on every rank."]
     metrics_flush: pub fn gw_metrics_flush(metrics: *mut gw_metrics) -> gw_status;
 }
 functions! {
@@ -2469,7 +2470,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of later"]
-    #[doc = " steps are cut from the files. CORRUPT: another text."]
+    #[doc = " steps are cut from the files. A warning in the log (gw_log_read) says if a file lacks rows before that place."]
+    #[doc = " CORRUPT: another text."]
     metrics_restore: pub fn gw_metrics_restore(metrics: *mut gw_metrics, position: *const ::std::os::raw::c_char)
         -> gw_status;
 }
@@ -2603,12 +2605,13 @@ functions! {
 }
 functions! {
     #[doc = " Local. Gives the bytes of the rank that uses the most memory, and its number in *out_rank, for training"]
-    #[doc = " with AdamW. The numbers are those of tensors, and exact: the library builds the model, splits it and trains"]
+    #[doc = " with the optimizer. The numbers are those of tensors, and exact: the library builds the model, splits it and trains"]
     #[doc = " it on a device without memory, where the same code as in a real run counts the same bytes. Not counted: the"]
     #[doc = " program and its libraries, code and panels of products, messages of collectives that are staged, batches"]
     #[doc = " that are read ahead, and what the allocator keeps. A process on a CPU took 2 to 17 % more than the sum,"]
     #[doc = " most with tp. It takes some seconds for large models. Null `out_rank` is skipped. INVALID_ARGUMENT: what"]
-    #[doc = " gw_decoder_create, gw_gangs_create, gw_parallelize or gw_train_step would refuse."]
+    #[doc = " gw_decoder_create, gw_lora_apply, gw_fp8_apply, gw_gangs_create, gw_parallelize, gw_optimizer_create or"]
+    #[doc = " gw_train_step would refuse. NOT_FOUND: no layer matches a pattern of `fp8` or `lora`."]
     plan_memory: pub fn gw_plan_memory(
         options: *const gw_plan_options,
         memory: *mut gw_memory_use,

@@ -2452,7 +2452,8 @@ pub struct gw_checkpoints_options {
     pub timeout_ms: i64,
     #[doc = " Names the holder of the folder. Default null: host and process."]
     pub job: *const ::std::os::raw::c_char,
-    #[doc = " How many complete checkpoints stay; 0: all. Default 3."]
+    #[doc = " How many complete checkpoints stay; 0: all. Those between which no optimizer has made a step count as one, of"]
+    #[doc = " which the newest stays. Default 3."]
     pub keep: i32,
     #[doc = " 1: gw_checkpoints_save returns after the commit, and needs no memory for a copy. Default 0."]
     pub synchronous: i32,
@@ -10955,7 +10956,7 @@ pub struct gw_metrics_row {
     pub grad_norm: f64,
     pub lr: f64,
     pub loss_scale: f64,
-    #[doc = " Over `seconds`."]
+    #[doc = " Of the steps with a label that counts; 0 if there is none."]
     pub tokens_per_second: f64,
     #[doc = " The model FLOPs utilization: the FLOP of forward and backward for the tokens of the interval, over what"]
     #[doc = " all ranks could do in `seconds` at their peak. A token counts 6 x (parameters without the embedding, with"]
@@ -11279,7 +11280,8 @@ pub struct gw_metrics_options {
     pub next: *const gw_ext,
     #[doc = " Paths of files that rank 0 writes: JSON lines, CSV, and a picture of the losses, drawn by"]
     #[doc = " gw_metrics_flush. Default null: not written. A file that is there is continued. A line of a step that"]
-    #[doc = " comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place."]
+    #[doc = " comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place. A fifo"]
+    #[doc = " is IO, too."]
     pub json_lines: *const ::std::os::raw::c_char,
     pub csv: *const ::std::os::raw::c_char,
     pub svg: *const ::std::os::raw::c_char,
@@ -11288,7 +11290,8 @@ pub struct gw_metrics_options {
     pub reserved: i32,
     #[doc = " The tokens of a row of the batch, for mfu. Default 0: no mfu."]
     pub sequence: i64,
-    #[doc = " Of one rank, in FLOP/s. Default 0: measured by a short product at creation."]
+    #[doc = " Of one rank, in FLOP/s. Default 0: measured by a short product at creation, and again when a step beats"]
+    #[doc = " it; a row whose mfu would still be over 1 has none."]
     pub peak_flops: f64,
     #[doc = " Default null."]
     pub sink: gw_metrics_fn,
@@ -11924,18 +11927,26 @@ pub struct gw_plan_options {
     pub rows: i64,
     #[doc = " Tokens of a row. Default 0: as many as the decoder takes."]
     pub sequence: i64,
-    #[doc = " Of AdamW's averages. Default GW_F32."]
+    #[doc = " Of AdamW's averages, without `optimizer`. Default GW_F32."]
     pub moment_dtype: gw_dtype,
     #[doc = " 1: processes of one CPU host, which share gathered weights. Default 0: on GPUs."]
     pub one_host: i32,
     #[doc = " As for gw_lora_apply. Default null: the whole model is trained."]
     pub lora: *const gw_lora_options,
+    #[doc = " As for gw_fp8_apply. Default null: no layer computes in FP8."]
+    pub fp8: *const gw_fp8_options,
+    #[doc = " The kind of the optimizer and its options, as for gw_optimizer_create, whose states are counted. Default"]
+    #[doc = " null: AdamW with averages in moment_dtype, which counts for this default alone."]
+    pub optimizer: *const ::std::os::raw::c_char,
+    pub option_names: *const *const ::std::os::raw::c_char,
+    pub option_values: *const *const ::std::os::raw::c_char,
+    pub option_count: usize,
 }
 #[test]
 fn bindgen_test_layout_gw_plan_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_plan_options>(),
-        80usize,
+        120usize,
         concat!("Size of: ", stringify!(gw_plan_options))
     );
     assert_eq!(
@@ -12087,6 +12098,66 @@ fn bindgen_test_layout_gw_plan_options() {
         );
     }
     test_field_lora();
+    fn test_field_fp8() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).fp8) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(fp8))
+        );
+    }
+    test_field_fp8();
+    fn test_field_optimizer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(optimizer))
+        );
+    }
+    test_field_optimizer();
+    fn test_field_option_names() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).option_names) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(option_names))
+        );
+    }
+    test_field_option_names();
+    fn test_field_option_values() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).option_values) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(option_values))
+        );
+    }
+    test_field_option_values();
+    fn test_field_option_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).option_count) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(option_count))
+        );
+    }
+    test_field_option_count();
 }
 impl Default for gw_plan_options {
     fn default() -> Self {
