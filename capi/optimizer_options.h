@@ -15,7 +15,8 @@ LrSchedule::Kind schedule_of(int32_t schedule);
 inline DType dtype_or(gw_dtype dtype, DType standard) {
   return dtype == GW_DTYPE_NONE ? standard : dtype_of(dtype);
 }
-// The options of a kind from texts, as gw_optimizer_create has them. INVALID_ARGUMENT names the kind or the option.
+// The options of a kind from texts, as gw_optimizer_create has them. INVALID_ARGUMENT names the kind or the
+// option.
 OptimizerOptions optimizer_options_of(const char* kind, const char* const names[], const char* const values[],
                                       size_t count);
 gw_optimizer* create_optimizer(const char* kind, gw_module* model, const OptimizerOptions& options);

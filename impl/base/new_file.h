@@ -1,6 +1,6 @@
 // Files that the library writes under names of its own: traces, logs, pictures. Other users may be able to
-// write into their folder, so a symbolic link in the place of such a file is refused and never followed; so is
-// a fifo, whose opening would wait for a reader.
+// write into their folder, so a symbolic link in the place of such a file is refused and never followed; so
+// is a fifo, whose opening would wait for a reader.
 //
 // Thread rule: any thread.
 #pragma once

@@ -12,8 +12,8 @@
 namespace gangway::data {
 namespace {
 
-// Hashes some pieces of a file, the first and the last among them. Each costs a read on a network file system,
-// so there are few.
+// Hashes some pieces of a file, the first and the last among them. Each costs a read on a network file
+// system, so there are few.
 std::string sample_of(const FileFacts& file) {
   constexpr uint64_t kPieces = 4, kPieceBytes = 4096;
   OpenFiles files;  // of its own: the dataset opens a file when it reads rows

@@ -28,8 +28,8 @@ struct Metrics::Files {
     if (!options.json_lines.empty()) json.emplace(options.json_lines, LogFile::Format::json_lines);
     if (!options.csv.empty()) csv.emplace(options.csv, LogFile::Format::csv);
   }
-  // `before`: the step at which the interval before ended. The row of an interval that has not ended gives way to
-  // the next one.
+  // `before`: the step at which the interval before ended. The row of an interval that has not ended gives
+  // way to the next one.
   void append(const MetricsRow& row, int64_t before, bool ends_interval) {
     for (std::optional<LogFile>* const file : {&json, &csv}) {
       if (!*file) continue;

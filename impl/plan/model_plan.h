@@ -48,8 +48,8 @@ struct MeshPlan {
   std::string refusal;  // why the model cannot be trained with this mesh; empty: it can
 };
 
-// Returns the bytes that this rank of `root` uses after two steps with the optimizer. Collective. Throws what the
-// model or the mesh refuses.
+// Returns the bytes that this rank of `root` uses after two steps with the optimizer. Collective. Throws what
+// the model or the mesh refuses.
 MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, const MeshOptions& degrees,
                           int microbatches);
 // Returns the bytes that a rank would use, by a training on the meta device.

@@ -1,13 +1,14 @@
-/* The checkpoints of a run: everything that changes the next step, saved beside training and restored on any
- * mesh.
+/* The checkpoints of a run: everything that changes the next step, saved beside training and restored on
+ * any mesh.
  *
  * A checkpoint is a folder such as run/step-00000500. It has each model as a Hugging Face folder
  * (config.json, model.safetensors), the states of each optimizer in whole, unpadded tensors
  * (optimizer.safetensors, with names such as exp_avg.model.norm.weight), and state.json: step, tokens,
  * optimizers with steps, rates and loss scale, texts such as the position of the data, the caller's bytes,
- * and hashes of all that was written. Of a model whose adapters alone are trained (lora.h) it has the adapters,
- * in adapter/ as PEFT has them, and the hash of their base, but not the base. One rename makes it visible, so no reader ever finds a part of one, and
- * a save that is killed leaves the earlier ones as they were.
+ * and hashes of all that was written. Of a model whose adapters alone are trained (lora.h) it has the
+ * adapters, in adapter/ as PEFT has them, and the hash of their base, but not the base. One rename makes
+ * it visible, so no reader ever finds a part of one, and a save that is killed leaves the earlier ones as
+ * they were.
  *
  * On the same mesh a run that is restored takes the steps of the undisturbed run, bit by bit. Number of
  * ranks, strategy, tp, pp and dtypes may all differ: each rank reads the byte ranges of its own rows.
@@ -34,8 +35,8 @@ typedef struct gw_checkpoints_options {
   int64_t max_file_bytes; /* Of a safetensors file; 0: no limit. Default 5 GiB. */
   int64_t timeout_ms;     /* Of the writing of one save. Default one hour. */
   const char *job;        /* Names the holder of the folder. Default null: host and process. */
-  /* How many complete checkpoints stay; 0: all. Those between which no optimizer has made a step count as one, of
-   * which the newest stays. Default 3. */
+  /* How many complete checkpoints stay; 0: all. Those between which no optimizer has made a step count as
+   * one, of which the newest stays. Default 3. */
   int32_t keep;
   /* 1: gw_checkpoints_save returns after the commit, and needs no memory for a copy. Default 0. */
   int32_t synchronous;
@@ -118,14 +119,15 @@ typedef struct gw_restore_options {
 } gw_restore_options;
 GW_API void gw_restore_options_init(gw_restore_options *options, size_t size);
 /* Collective. Restores parts from the newest complete checkpoint, or from that of a step, and moves newer
- * ones aside. Gives its step and tokens; *out_step is -1 if there is no checkpoint. All files are verified,
- * shared out among the ranks, before any value changes. Steps, loss scale and moments come from the
- * checkpoint; the options of the optimizers hold, and gw_checkpoints_notes lists what differs. A rate that
- * gw_optimizer_set_lr had set comes back if the option lr is unchanged. A parameter that was frozen before
- * begins its bias correction anew, and so does an optimizer of another kind (`partial`). A model with adapters
- * must have the values of its base before the call. NOT_FOUND: no checkpoint of the step, or a part, parameter or
- * state is missing. INVALID_ARGUMENT: another shape, dtype, config.json, kind of optimizer or base of
- * adapters. CORRUPT names file and tensor. IO: a file vanishes or changes while it is read; only then values may be undefined. */
+ * ones aside. Gives its step and tokens; *out_step is -1 if there is no checkpoint. All files are
+ * verified, shared out among the ranks, before any value changes. Steps, loss scale and moments come from
+ * the checkpoint; the options of the optimizers hold, and gw_checkpoints_notes lists what differs. A rate
+ * that gw_optimizer_set_lr had set comes back if the option lr is unchanged. A parameter that was frozen
+ * before begins its bias correction anew, and so does an optimizer of another kind (`partial`). A model
+ * with adapters must have the values of its base before the call. NOT_FOUND: no checkpoint of the step, or
+ * a part, parameter or state is missing. INVALID_ARGUMENT: another shape, dtype, config.json, kind of
+ * optimizer or base of adapters. CORRUPT names file and tensor. IO: a file vanishes or changes while it is
+ * read; only then values may be undefined. */
 GW_API gw_status gw_checkpoints_restore(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts,
                                         size_t part_count, const gw_restore_options *options,
                                         int64_t *out_step, int64_t *out_tokens);
@@ -139,9 +141,10 @@ GW_API gw_status gw_checkpoints_text(const gw_checkpoints *checkpoints, const ch
  * number. INVALID_STATE: nothing was restored. INVALID_ARGUMENT: the capacity is too small. */
 GW_API gw_status gw_checkpoints_user(const gw_checkpoints *checkpoints, void *data, size_t capacity,
                                      size_t *out_size);
-/* Local. Copies a line for each thing that the last restore did not take over: what decides the numbers of a
- * step and differs ("lr: 0.001 in the checkpoint, 0.002 now", lora.alpha, param_dtype, fp8.scaling), what was left out, and newer checkpoints that were moved aside
- * (on rank 0). INVALID_STATE: nothing was restored. INVALID_ARGUMENT: the capacity is too small. */
+/* Local. Copies a line for each thing that the last restore did not take over: what decides the numbers of
+ * a step and differs ("lr: 0.001 in the checkpoint, 0.002 now", lora.alpha, param_dtype, fp8.scaling),
+ * what was left out, and newer checkpoints that were moved aside (on rank 0). INVALID_STATE: nothing was
+ * restored. INVALID_ARGUMENT: the capacity is too small. */
 GW_API gw_status gw_checkpoints_notes(const gw_checkpoints *checkpoints, char *text, size_t capacity,
                                       size_t *out_len);
 /* Local. Gives the bytes of host memory that are kept for copies. INVALID_ARGUMENT: null. */

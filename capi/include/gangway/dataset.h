@@ -118,9 +118,10 @@ GW_API gw_status gw_dataset_batches_taken(const gw_dataset *dataset, int64_t *ou
 GW_API gw_status gw_dataset_set_rows_taken(gw_dataset *dataset, int64_t rows);
 
 /* Local. Copies the place in the training as text (JSON) into `text`, which has room for `capacity` bytes:
- * the rows and batches taken, with names and sizes of the files, a hash of some of their bytes, and the options
- * that decide the order. It is the same on every rank. *out_len is its length; a null text asks for the length
- * alone. INVALID_ARGUMENT: `capacity` does not exceed *out_len, which leaves no room for the final zero. */
+ * the rows and batches taken, with names and sizes of the files, a hash of some of their bytes, and the
+ * options that decide the order. It is the same on every rank. *out_len is its length; a null text asks
+ * for the length alone. INVALID_ARGUMENT: `capacity` does not exceed *out_len, which leaves no room for
+ * the final zero. */
 GW_API gw_status gw_dataset_position(const gw_dataset *dataset, char *text, size_t capacity, size_t *out_len);
 /* Local. Goes to the place that gw_dataset_position gave. Gangs and the size of batches may be others than
  * before. INVALID_ARGUMENT: the text is none of such. MISMATCH: files or options differ, so that other rows

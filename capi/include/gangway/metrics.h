@@ -50,8 +50,8 @@ typedef struct gw_metrics_options {
   const gw_ext *next;
   /* Paths of files that rank 0 writes: JSON lines, CSV, and a picture of the losses, drawn by
    * gw_metrics_flush. Default null: not written. A file that is there is continued. A line of a step that
-   * comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place. A fifo
-   * is IO, too. */
+   * comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place. A
+   * fifo is IO, too. */
   const char *json_lines;
   const char *csv;
   const char *svg;
@@ -98,17 +98,17 @@ GW_API gw_status gw_metrics_log(gw_metrics *metrics, const gw_step_result *resul
 GW_API gw_status gw_metrics_latest(const gw_metrics *metrics, gw_metrics_row *row, int64_t *out_rows);
 /* Local. Adds the mean loss of an evaluation and its duration to the next row. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_metrics_log_evaluation(gw_metrics *metrics, double loss, double seconds);
-/* Collective. Writes a row of the interval that has not ended, whose place the row that ends it will take, draws
- * the picture and syncs the files. Call it at each checkpoint and at the end. IO, on every rank. */
+/* Collective. Writes a row of the interval that has not ended, whose place the row that ends it will take,
+ * draws the picture and syncs the files. Call it at each checkpoint and at the end. IO, on every rank. */
 GW_API gw_status gw_metrics_flush(gw_metrics *metrics);
 
 /* Local. Copies the place in the run, as UTF-8, into `text`, which has room for `capacity` bytes. *out_len is
  * its length. A null text asks for the length alone. A checkpoint saves it. INVALID_ARGUMENT: `capacity` does
  * not exceed *out_len. */
 GW_API gw_status gw_metrics_position(const gw_metrics *metrics, char *text, size_t capacity, size_t *out_len);
-/* Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of later
- * steps are cut from the files. A warning in the log (gw_log_read) says if a file lacks rows before that place.
- * CORRUPT: another text. */
+/* Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of
+ * later steps are cut from the files. A warning in the log (gw_log_read) says if a file lacks rows before
+ * that place. CORRUPT: another text. */
 GW_API gw_status gw_metrics_restore(gw_metrics *metrics, const char *position);
 
 #ifdef __cplusplus

@@ -36,13 +36,14 @@ typedef struct gw_plan_options {
 GW_API void gw_plan_options_init(gw_plan_options *options, size_t size);
 
 /* Local. Gives the bytes of the rank that uses the most memory, and its number in *out_rank, for training
- * with the optimizer. The numbers are those of tensors, and exact: the library builds the model, splits it and trains
- * it on a device without memory, where the same code as in a real run counts the same bytes. Not counted: the
- * program and its libraries, code and panels of products, messages of collectives that are staged, batches
- * that are read ahead, and what the allocator keeps. A process on a CPU took 2 to 17 % more than the sum,
- * most with tp. It takes some seconds for large models. Null `out_rank` is skipped. INVALID_ARGUMENT: what
- * gw_decoder_create, gw_lora_apply, gw_fp8_apply, gw_gangs_create, gw_parallelize, gw_optimizer_create or
- * gw_train_step would refuse. NOT_FOUND: no layer matches a pattern of `fp8` or `lora`. */
+ * with the optimizer. The numbers are those of tensors, and exact: the library builds the model, splits it
+ * and trains it on a device without memory, where the same code as in a real run counts the same bytes.
+ * Not counted: the program and its libraries, code and panels of products, messages of collectives that
+ * are staged, batches that are read ahead, and what the allocator keeps. A process on a CPU took 2 to 17 %
+ * more than the sum, most with tp. It takes some seconds for large models. Null `out_rank` is skipped.
+ * INVALID_ARGUMENT: what gw_decoder_create, gw_lora_apply, gw_fp8_apply, gw_gangs_create, gw_parallelize,
+ * gw_optimizer_create or gw_train_step would refuse. NOT_FOUND: no layer matches a pattern of `fp8` or
+ * `lora`. */
 GW_API gw_status gw_plan_memory(const gw_plan_options *options, gw_memory_use *memory, int32_t *out_rank);
 
 #ifdef __cplusplus

@@ -266,8 +266,8 @@ void StageCut::undo() {
 
 namespace {
 
-// A stage of another rank has its parameters as they were described, in the masters' dtype, and is asked in that
-// dtype: what it computes in is that of this rank's stages.
+// A stage of another rank has its parameters as they were described, in the masters' dtype, and is asked in
+// that dtype: what it computes in is that of this rank's stages.
 void take_described_dtype(Specs& x, const Module& child) {
   const std::vector<NamedParameter> parameters = named_parameters(child);
   if (parameters.empty()) return;

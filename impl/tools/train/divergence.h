@@ -1,6 +1,6 @@
 // Notices a run that diverges: it tells of the first step that was skipped and how many followed, and ends a
-// run that skips, or whose loss jumps, too often in a row. Such a run changes nothing any more, or nothing for
-// the better, while its checkpoints take the place of good ones.
+// run that skips, or whose loss jumps, too often in a row. Such a run changes nothing any more, or nothing
+// for the better, while its checkpoints take the place of good ones.
 //
 // Thread rule: one thread per object. The results of a step are equal on all ranks, so that all end alike.
 #pragma once

@@ -106,7 +106,7 @@ Exit train_main(int argc, char** argv) {
     if (is_first_rank()) std::fprintf(stderr, "gw-train: %s\n", error.what());
     return Exit::usage;
   } catch (const Failed& failure) {
-    std::fprintf(stderr, "gw-train: %s\n", failure.what());
+    if (!failure.is_of_all || is_first_rank()) std::fprintf(stderr, "gw-train: %s\n", failure.what());
     return failure.exit;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gw-train: %s\n", error.what());

@@ -22,7 +22,7 @@ Exit exit_of(gw_status status) {
 }
 
 void check(gw_status status) {
-  if (status != GW_OK) throw Failed(exit_of(status), gw_last_error_text());
+  if (status != GW_OK) throw Failed(exit_of(status), gw_last_error_text(), /*is_of_all=*/false);
 }
 
 }  // namespace gangway::train

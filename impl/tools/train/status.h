@@ -27,8 +27,12 @@ Exit exit_of(gw_status status);
 
 class Failed : public std::runtime_error {
  public:
-  Failed(Exit exit, const std::string& text) : std::runtime_error(text), exit(exit) {}
+  Failed(Exit exit, const std::string& text, bool is_of_all = true)
+      : std::runtime_error(text), exit(exit), is_of_all(is_of_all) {}
   Exit exit;
+  // Whether every rank fails with this text, as with what the settings say. Of an error of the library that is not
+  // known.
+  bool is_of_all;
 };
 
 // Throws Failed with the library's text of the last error unless `status` is GW_OK.

@@ -1,6 +1,6 @@
-// Reasons to stop a run early: SIGTERM, SIGUSR1 (Slurm's warning before its limit), SIGINT, SIGHUP (a terminal
-// that was closed), or --max-hours. The run ends its step, saves, and leaves with Exit::again. A second
-// SIGTERM, SIGINT or SIGHUP ends the process at once.
+// Reasons to stop a run early: SIGTERM, SIGUSR1 (Slurm's warning before its limit), SIGINT, SIGHUP (a
+// terminal that was closed), or --max-hours. The run ends its step, saves, and leaves with Exit::again. A
+// second SIGTERM, SIGINT or SIGHUP ends the process at once.
 //
 // Thread rule: one object per process.
 #pragma once

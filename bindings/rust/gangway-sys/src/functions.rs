@@ -842,14 +842,15 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Restores parts from the newest complete checkpoint, or from that of a step, and moves newer"]
-    #[doc = " ones aside. Gives its step and tokens; *out_step is -1 if there is no checkpoint. All files are verified,"]
-    #[doc = " shared out among the ranks, before any value changes. Steps, loss scale and moments come from the"]
-    #[doc = " checkpoint; the options of the optimizers hold, and gw_checkpoints_notes lists what differs. A rate that"]
-    #[doc = " gw_optimizer_set_lr had set comes back if the option lr is unchanged. A parameter that was frozen before"]
-    #[doc = " begins its bias correction anew, and so does an optimizer of another kind (`partial`). A model with adapters"]
-    #[doc = " must have the values of its base before the call. NOT_FOUND: no checkpoint of the step, or a part, parameter or"]
-    #[doc = " state is missing. INVALID_ARGUMENT: another shape, dtype, config.json, kind of optimizer or base of"]
-    #[doc = " adapters. CORRUPT names file and tensor. IO: a file vanishes or changes while it is read; only then values may be undefined."]
+    #[doc = " ones aside. Gives its step and tokens; *out_step is -1 if there is no checkpoint. All files are"]
+    #[doc = " verified, shared out among the ranks, before any value changes. Steps, loss scale and moments come from"]
+    #[doc = " the checkpoint; the options of the optimizers hold, and gw_checkpoints_notes lists what differs. A rate"]
+    #[doc = " that gw_optimizer_set_lr had set comes back if the option lr is unchanged. A parameter that was frozen"]
+    #[doc = " before begins its bias correction anew, and so does an optimizer of another kind (`partial`). A model"]
+    #[doc = " with adapters must have the values of its base before the call. NOT_FOUND: no checkpoint of the step, or"]
+    #[doc = " a part, parameter or state is missing. INVALID_ARGUMENT: another shape, dtype, config.json, kind of"]
+    #[doc = " optimizer or base of adapters. CORRUPT names file and tensor. IO: a file vanishes or changes while it is"]
+    #[doc = " read; only then values may be undefined."]
     checkpoints_restore: pub fn gw_checkpoints_restore(
         checkpoints: *mut gw_checkpoints,
         parts: *const gw_checkpoint_part,
@@ -882,9 +883,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Local. Copies a line for each thing that the last restore did not take over: what decides the numbers of a"]
-    #[doc = " step and differs (\"lr: 0.001 in the checkpoint, 0.002 now\", lora.alpha, param_dtype, fp8.scaling), what was left out, and newer checkpoints that were moved aside"]
-    #[doc = " (on rank 0). INVALID_STATE: nothing was restored. INVALID_ARGUMENT: the capacity is too small."]
+    #[doc = " Local. Copies a line for each thing that the last restore did not take over: what decides the numbers of"]
+    #[doc = " a step and differs (\"lr: 0.001 in the checkpoint, 0.002 now\", lora.alpha, param_dtype, fp8.scaling),"]
+    #[doc = " what was left out, and newer checkpoints that were moved aside (on rank 0). INVALID_STATE: nothing was"]
+    #[doc = " restored. INVALID_ARGUMENT: the capacity is too small."]
     checkpoints_notes: pub fn gw_checkpoints_notes(
         checkpoints: *const gw_checkpoints,
         text: *mut ::std::os::raw::c_char,
@@ -2058,9 +2060,10 @@ functions! {
 }
 functions! {
     #[doc = " Local. Copies the place in the training as text (JSON) into `text`, which has room for `capacity` bytes:"]
-    #[doc = " the rows and batches taken, with names and sizes of the files, a hash of some of their bytes, and the options"]
-    #[doc = " that decide the order. It is the same on every rank. *out_len is its length; a null text asks for the length"]
-    #[doc = " alone. INVALID_ARGUMENT: `capacity` does not exceed *out_len, which leaves no room for the final zero."]
+    #[doc = " the rows and batches taken, with names and sizes of the files, a hash of some of their bytes, and the"]
+    #[doc = " options that decide the order. It is the same on every rank. *out_len is its length; a null text asks"]
+    #[doc = " for the length alone. INVALID_ARGUMENT: `capacity` does not exceed *out_len, which leaves no room for"]
+    #[doc = " the final zero."]
     dataset_position: pub fn gw_dataset_position(
         dataset: *const gw_dataset,
         text: *mut ::std::os::raw::c_char,
@@ -2453,8 +2456,8 @@ functions! {
     metrics_log_evaluation: pub fn gw_metrics_log_evaluation(metrics: *mut gw_metrics, loss: f64, seconds: f64) -> gw_status;
 }
 functions! {
-    #[doc = " Collective. Writes a row of the interval that has not ended, whose place the row that ends it will take, draws"]
-    #[doc = " the picture and syncs the files. Call it at each checkpoint and at the end. IO, on every rank."]
+    #[doc = " Collective. Writes a row of the interval that has not ended, whose place the row that ends it will take,"]
+    #[doc = " draws the picture and syncs the files. Call it at each checkpoint and at the end. IO, on every rank."]
     metrics_flush: pub fn gw_metrics_flush(metrics: *mut gw_metrics) -> gw_status;
 }
 functions! {
@@ -2469,9 +2472,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of later"]
-    #[doc = " steps are cut from the files. A warning in the log (gw_log_read) says if a file lacks rows before that place."]
-    #[doc = " CORRUPT: another text."]
+    #[doc = " Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of"]
+    #[doc = " later steps are cut from the files. A warning in the log (gw_log_read) says if a file lacks rows before"]
+    #[doc = " that place. CORRUPT: another text."]
     metrics_restore: pub fn gw_metrics_restore(metrics: *mut gw_metrics, position: *const ::std::os::raw::c_char)
         -> gw_status;
 }
@@ -2605,13 +2608,14 @@ functions! {
 }
 functions! {
     #[doc = " Local. Gives the bytes of the rank that uses the most memory, and its number in *out_rank, for training"]
-    #[doc = " with the optimizer. The numbers are those of tensors, and exact: the library builds the model, splits it and trains"]
-    #[doc = " it on a device without memory, where the same code as in a real run counts the same bytes. Not counted: the"]
-    #[doc = " program and its libraries, code and panels of products, messages of collectives that are staged, batches"]
-    #[doc = " that are read ahead, and what the allocator keeps. A process on a CPU took 2 to 17 % more than the sum,"]
-    #[doc = " most with tp. It takes some seconds for large models. Null `out_rank` is skipped. INVALID_ARGUMENT: what"]
-    #[doc = " gw_decoder_create, gw_lora_apply, gw_fp8_apply, gw_gangs_create, gw_parallelize, gw_optimizer_create or"]
-    #[doc = " gw_train_step would refuse. NOT_FOUND: no layer matches a pattern of `fp8` or `lora`."]
+    #[doc = " with the optimizer. The numbers are those of tensors, and exact: the library builds the model, splits it"]
+    #[doc = " and trains it on a device without memory, where the same code as in a real run counts the same bytes."]
+    #[doc = " Not counted: the program and its libraries, code and panels of products, messages of collectives that"]
+    #[doc = " are staged, batches that are read ahead, and what the allocator keeps. A process on a CPU took 2 to 17 %"]
+    #[doc = " more than the sum, most with tp. It takes some seconds for large models. Null `out_rank` is skipped."]
+    #[doc = " INVALID_ARGUMENT: what gw_decoder_create, gw_lora_apply, gw_fp8_apply, gw_gangs_create, gw_parallelize,"]
+    #[doc = " gw_optimizer_create or gw_train_step would refuse. NOT_FOUND: no layer matches a pattern of `fp8` or"]
+    #[doc = " `lora`."]
     plan_memory: pub fn gw_plan_memory(
         options: *const gw_plan_options,
         memory: *mut gw_memory_use,

@@ -2452,8 +2452,8 @@ pub struct gw_checkpoints_options {
     pub timeout_ms: i64,
     #[doc = " Names the holder of the folder. Default null: host and process."]
     pub job: *const ::std::os::raw::c_char,
-    #[doc = " How many complete checkpoints stay; 0: all. Those between which no optimizer has made a step count as one, of"]
-    #[doc = " which the newest stays. Default 3."]
+    #[doc = " How many complete checkpoints stay; 0: all. Those between which no optimizer has made a step count as"]
+    #[doc = " one, of which the newest stays. Default 3."]
     pub keep: i32,
     #[doc = " 1: gw_checkpoints_save returns after the commit, and needs no memory for a copy. Default 0."]
     pub synchronous: i32,
@@ -11280,8 +11280,8 @@ pub struct gw_metrics_options {
     pub next: *const gw_ext,
     #[doc = " Paths of files that rank 0 writes: JSON lines, CSV, and a picture of the losses, drawn by"]
     #[doc = " gw_metrics_flush. Default null: not written. A file that is there is continued. A line of a step that"]
-    #[doc = " comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place. A fifo"]
-    #[doc = " is IO, too."]
+    #[doc = " comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place. A"]
+    #[doc = " fifo is IO, too."]
     pub json_lines: *const ::std::os::raw::c_char,
     pub csv: *const ::std::os::raw::c_char,
     pub svg: *const ::std::os::raw::c_char,
