@@ -53,6 +53,21 @@ mkdir fifo && mkfifo fifo/metrics.jsonl
 ends 74 --checkpoint.folder fifo
 says 'fifo/metrics.jsonl'
 
+mkdir large && sed 's/"vocab_size": 256/"vocab_size": 2000/' model/config.json >large/config.json
+# What a run would do is refused and counted as by the run.
+explains() { # TEXT OPTIONS...
+  local text=$1
+  shift
+  "$tools/gw-train" --explain run.toml --checkpoint.folder none "$@" >log 2>&1 || true
+  says "$text"
+}
+explains 'optimizer 0.0 MiB' --optimizer.name sgd
+explains 'there is no option nonsense' --optimizer.nonsense 7
+explains 'fp8: no module matches' --model.fp8 'none.*'
+explains '50.0 % of the rows' --data.train '["text.u8", "before.u8"]'
+ends 64 --checkpoint.folder none --sample.prompt x --model.folder large
+says 'is read as bytes, but the model has 2000 ids'
+
 # Adapters: a checkpoint has them alone, and only their base continues them.
 "$checkpoint" weights run base >/dev/null
 "$checkpoint" weights kept other >/dev/null
@@ -73,8 +88,18 @@ says 'gw-checkpoint merge'
 [ -s merged/config.json ] && [ -s merged/model.safetensors ] || fail "merge wrote $(ls merged)"
 if "$checkpoint" merge lora other elsewhere >log 2>&1; then fail "merge took another base"; fi
 says 'is not the base of'
-# The merged model computes what the adapters do: the loss of the next step is that of the run.
-ends 0 --model.folder base "${lora[@]}" --train.steps 12
+# The merged model computes what the base with the adapters does: a run of it that learns nothing has the same
+# validation loss, which is another one than that of the base.
+validation=(--data.validation text.u8 --evaluate.batches 4)
+validation_loss() { tail -n 1 "$1/loss.csv" | cut -d, -f5; }
+ends 0 --model.folder base "${lora[@]}" --train.steps 20 "${validation[@]}" --evaluate.every 20
+"$checkpoint" merge lora base merged20 >/dev/null
+for model in base merged20; do
+  ends 0 --model.folder $model --optimizer.lr 0 --train.steps 1 "${validation[@]}" --evaluate.every 1 --checkpoint.folder of-$model
+done
+awk -v a="$(validation_loss lora)" -v b="$(validation_loss of-merged20)" -v base="$(validation_loss of-base)" \
+  'BEGIN { d = a - b; e = a - base; exit !(a > 0 && d < 1e-5 && d > -1e-5 && (e > 1e-3 || e < -1e-3)) }' ||
+  fail "validation loss: $(validation_loss lora) with adapters, $(validation_loss of-merged20) merged, $(validation_loss of-base) base"
 # Fresh values are drawn again.
 ends 0 --lora.rank 2 --checkpoint.folder fresh
 ends 0 --lora.rank 2 --checkpoint.folder fresh --train.steps 11
