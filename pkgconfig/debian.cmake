@@ -1,5 +1,6 @@
 # The packages of `cpack -G DEB`: the library in a package that is named after its SONAME, libgangway-dev
-# (headers, archive, pkg-config and CMake files) and gangway-tools (gangrun and the gw- tools).
+# (headers, archive, pkg-config and CMake files), gangway-tools (gangrun and the gw- tools), and one for each kind of
+# loadable module.
 # Configure with -DCMAKE_INSTALL_PREFIX=/usr to get Debian's library folder.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR "Gangway")
@@ -56,27 +57,27 @@ if(TARGET gangway_cuda)
   set(CPACK_COMPONENT_CUDA_DESCRIPTION "sharded training for any language: module for NVIDIA GPUs\n${about}")
 endif()
 
-# The modules for MPI and for libfabric depend on these libraries, which their packages name by themselves.
-foreach(module mpi fabric)
-  set(targets_mpi gangway_openmpi gangway_mpich)
-  set(targets_fabric gangway_fabric)
-  foreach(target IN LISTS targets_${module})
-    if(TARGET ${target})
-      set(has_${module} TRUE)
-    endif()
-  endforeach()
-  if(NOT has_${module})
-    continue()
-  endif()
-  string(TOUPPER ${module} upper)
-  list(APPEND CPACK_COMPONENTS_ALL ${module})
-  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME libgangway-${module})
-  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION libs)
-  set(CPACK_DEBIAN_${upper}_PACKAGE_SHLIBDEPS ON)
-  set(CPACK_DEBIAN_${upper}_PACKAGE_DEPENDS "${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME} (= ${PROJECT_VERSION}-1)")
-  set(CPACK_DEBIAN_${upper}_PACKAGE_CONTROL_EXTRA ${no_scripts})
-  set(CPACK_COMPONENT_${upper}_DESCRIPTION "sharded training for any language: module for ${module}\n${about}")
-endforeach()
+# One package has the modules for each MPI that was found here, of which a machine needs one only: so it depends on
+# none, and a module without its MPI is not loaded.
+if(TARGET gangway_openmpi OR TARGET gangway_mpich)
+  list(APPEND CPACK_COMPONENTS_ALL mpi)
+  set(CPACK_DEBIAN_MPI_PACKAGE_NAME libgangway-mpi)
+  set(CPACK_DEBIAN_MPI_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS
+    "${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME} (= ${PROJECT_VERSION}-1), libc6, libstdc++6, libgcc-s1")
+  set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS "openmpi-bin | mpich")
+  set(CPACK_DEBIAN_MPI_PACKAGE_CONTROL_EXTRA ${no_scripts})
+  set(CPACK_COMPONENT_MPI_DESCRIPTION "sharded training for any language: modules for MPI\n${about}")
+endif()
+if(TARGET gangway_fabric)
+  list(APPEND CPACK_COMPONENTS_ALL fabric)
+  set(CPACK_DEBIAN_FABRIC_PACKAGE_NAME libgangway-fabric)
+  set(CPACK_DEBIAN_FABRIC_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_FABRIC_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_FABRIC_PACKAGE_DEPENDS "${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME} (= ${PROJECT_VERSION}-1)")
+  set(CPACK_DEBIAN_FABRIC_PACKAGE_CONTROL_EXTRA ${no_scripts})
+  set(CPACK_COMPONENT_FABRIC_DESCRIPTION "sharded training for any language: module for libfabric\n${about}")
+endif()
 
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/debian_files.cmake)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)

@@ -69,7 +69,7 @@ readelf -S "$work/library$lib/$soname" | grep '\.debug_info' >/dev/null && wrong
 # An installation of its own: a database that has nothing but what the packages depend on, in this machine's versions.
 database=$work/root/var/lib/dpkg
 mkdir -p "$database/info" "$database/updates"
-needs=$(for name in "$library" gangway-tools ${cuda:+libgangway-cuda}; do field $name Depends; done | tr ',|' '\n\n' | awk '{print $1}' | sort -u)
+needs=$(for name in "$library" gangway-tools "${modules[@]/#/libgangway-}"; do field $name Depends; done | tr ',|' '\n\n' | awk '{print $1}' | sort -u)
 for name in ${needs/$library/}; do
   dpkg-query -W -f='Package: ${Package}\nStatus: ${Status}\nVersion: ${Version}\nArchitecture: ${Architecture}
 Multi-Arch: ${Multi-Arch}\nMaintainer: none\nDescription: of this machine\n\n' "$name" | sed '/^Multi-Arch: $/d'
@@ -97,7 +97,7 @@ consumers "$work" "$work/root/usr" "$libdir"
 "$work/root/usr/bin/gw-info" --version >/dev/null
 "$work/root/usr/bin/gw-plan" --version >/dev/null
 "$work/root/usr/bin/gangrun" -n 2 true
-others=(gangway-tools libgangway-dev ${cuda:+libgangway-cuda})
+others=(gangway-tools libgangway-dev "${modules[@]/#/libgangway-}")
 must --remove "${others[@]}"
 must --purge "${others[@]}" "$library"
 left=$(cd "$work/root" && find . -path ./var/lib/dpkg -prune -o \( -type f -o -type l \) -print)
