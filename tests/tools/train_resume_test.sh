@@ -30,6 +30,10 @@ ends 0 --checkpoint.folder delayed --model.fp8 'model.layers.*.mlp.*' --model.fp
 ends 0 --checkpoint.folder delayed --model.fp8 'model.layers.*.mlp.*' --model.fp8_scaling delayed --train.steps 11
 says 'the histories of delayed scales begin anew'
 
+"$tools/gw-train" --explain run.toml --checkpoint.folder delayed --model.fp8 'model.layers.*.mlp.*' \
+  --model.fp8_scaling delayed >log
+says 'the histories of delayed FP8 scales begin anew'
+
 # Other data under the same name and of the same size.
 cp text.u8 before.u8
 tr 'S' 'T' <before.u8 >text.u8

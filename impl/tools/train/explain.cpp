@@ -51,6 +51,11 @@ void print_checkpoints(const Settings& s) {
     std::printf("a new run\n");
   else
     std::printf("continues after step %" PRId64 " of %" PRId64 "\n", newest, s.integer("train.steps"));
+  if (newest >= 0 && has_fp8(s) && s.text("model.fp8_scaling") == "delayed")
+    std::printf(
+        "            the histories of delayed FP8 scales begin anew: the numbers are not those of an "
+        "undisturbed "
+        "run\n");
 }
 
 }  // namespace
