@@ -151,7 +151,10 @@ class Group final : public ShardGroup {
   // Refusals are agreed, because the peers would wait in the version gate for a rank that refused alone.
   void begin_update(Stream& stream) override {
     const CollectiveCall call(*gangs_, "begin_update");
-    call.check([&] { state_.check_update(); });
+    call.check([&] {
+      state_.check_update();
+      state_.check_reduced("begin_update");
+    });
     call.run([&] {
       state_.order(stream);
       state_.begin_update(stream);

@@ -47,7 +47,8 @@ class ShardGroup {
   // gradient, and empties the full one. Collective.
   virtual void reduce(Stream& stream) = 0;
   // A caller writes Part::value only between these two (as with ModelRunner::begin_update, for this group
-  // alone). begin_update is collective and its refusals are agreed; end_update does not wait.
+  // alone). begin_update is collective and its refusals are agreed; end_update does not wait. INVALID_STATE:
+  // full gradients are not reduced.
   virtual void begin_update(Stream& stream) = 0;
   virtual void end_update(Stream& stream) = 0;
 };

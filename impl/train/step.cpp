@@ -260,6 +260,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   step.check(&optimizer, [&] {
     check_optimizer(model, optimizer);
     model.run().check_update();
+    model.run().check_reduced("optimizer_step");
     return BatchTotals{};
   });
   step.result.lr = optimizer.lr();

@@ -16,6 +16,7 @@ void check_step(const GroupsStep& made, const Gangs& over) {
   if (&made.model->gangs() != &over)
     fail(Code::invalid_argument, kCall,
          ": the function made its groups over other gangs than those that it was called with");
+  made.model->run().check_reduced(kCall);
   for (const NamedParameter& p : made.model->inspect().parameters())
     if (p.parameter->dtype != DType::f64)
       fail(Code::invalid_argument, kCall, ": parameter ", p.name, " is ", name(p.parameter->dtype),

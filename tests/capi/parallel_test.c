@@ -240,12 +240,14 @@ static void shard_group(rank* me) {
   const int64_t shape[1] = {kRows}, two[1] = {2};
   gw_view_set(&gradient, ones, shape, 1, GW_F32);
   EXPECT_OK(gw_shard_group_add_gradient(g, 0, &gradient, NULL));
+  EXPECT_STATUS(gw_shard_group_begin_update(g, NULL), GW_E_INVALID_STATE, "unsharded");
   EXPECT_STATUS(
       gw_shard_group_add_gradient(g, 1, &(gw_view){frozen, GW_DEVICE_CPU, 0, 1, GW_F32, two, NULL, 0}, NULL),
       GW_E_INVALID_STATE, "frozen");
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_GRADIENT, &full));
   set_at(&full, 0, at(&full, 0) + 1); /* in place */
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
+  EXPECT_STATUS(gw_shard_group_begin_update(g, NULL), GW_E_INVALID_STATE, "\"own\" (own.w is its first of 2");
   EXPECT_OK(gw_shard_group_reduce(g, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_GRADIENT, &full));
   for (int64_t i = 0; i < rows; ++i) EXPECT(at(&full, i) == me->size * (at(&own, i) == 0 ? 2.0 : 1.0));

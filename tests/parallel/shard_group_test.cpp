@@ -1,6 +1,8 @@
 // Shard groups: the loop of another runtime, its views, and its refusals.
 #include "parallel/shard_group.h"
 
+#include <cmath>
+
 #include "base/config.h"
 #include "parallel/parallel_testing.h"
 #include "support/deferred/deferred.h"
@@ -218,6 +220,58 @@ TEST(ShardGroup, HeldViewsOfGatheredValuesAreNotReused) {
     EXPECT_EQ(get(group->view(0, Part::full_gradient)), Vector(15)) << "a new, empty one";
     EXPECT_EQ(get(held), Vector(15, 4));
     group->reshard(stream);
+  });
+}
+
+// A step would take them as zero, and a later one would count them.
+TEST(ShardGroup, FullGradientsThatAreNotReducedAreRefusedByEveryUpdate) {
+  for (const int ranks : {1, 2})
+    run_ranks(ranks, [](Gang& root) {
+      const auto gangs = mesh_of(root);
+      const auto reduced = make_shard_group(gangs, "reduced", parameters(), {}, 1);
+      const auto forgotten = make_shard_group(gangs, "forgotten", parameters(), {}, 1);
+      const auto model = model_from_groups({reduced, forgotten});
+      Stream& stream = root.device().stream();
+      const auto add = [&](ShardGroup& group) {
+        group.unshard({}, stream);
+        group.add_gradient(0, make(root.device(), DType::f64, Shape{5, 3}, Vector(15, 1)), stream);
+        group.reshard(stream);
+      };
+      add(*reduced);
+      if (root.rank() == 0) add(*forgotten);  // a rank of which the others do not know
+      if (root.rank() != 0) forgotten->unshard({}, stream), forgotten->reshard(stream);
+      reduced->reduce(stream);
+      const auto refused = [&](auto&& call) {
+        expect_refusal(Code::invalid_state, call,
+                       {"\"forgotten\"", "forgotten.w", "not reduced", "zero_grad"});
+      };
+      refused([&] { model->run().clip_gradients(1, 2, stream); });
+      refused([&] { forgotten->begin_update(stream); });
+      forgotten->reduce(stream);
+      EXPECT_DOUBLE_EQ(model->run().clip_gradients(100, 2, stream),
+                       std::sqrt(15.0 * root.size() * root.size() + 15));
+      add(*forgotten);
+      model->run().zero_gradients(stream);
+      EXPECT_EQ(model->inspect().memory().full_gradients, 0u) << "dropped";
+      forgotten->begin_update(stream);
+      forgotten->end_update(stream);
+    });
+}
+
+TEST(ShardGroup, TiedParametersHaveEveryNameAndBuffersKeepTheirDtypeInFiles) {
+  run_ranks(2, [](Gang& root) {
+    std::vector<GroupParameter> all = parameters(DType::f32);
+    all[0].aliases = {"head"};
+    all[1].is_buffer = true;
+    const auto group = make_shard_group(mesh_of(root), "g", all, {}, 1);
+    const auto model = model_from_groups({group});
+    EXPECT_EQ(model->inspect().parameter("g.head").parameter, model->inspect().parameter("g.w").parameter);
+    EXPECT_EQ(model->inspect().parameters().size(), 3u);
+    EXPECT_EQ(model->inspect().saved().size(), 4u);
+    EXPECT_FALSE(model->inspect().parameter("g.b").parameter->trainable);
+    all[0].aliases = {"b"};
+    expect_refusal(Code::invalid_argument, [&] { make_shard_group(mesh_of(root), "g", all, {}, 1); },
+                   {"\"b\" stands twice"});
   });
 }
 

@@ -52,6 +52,59 @@ def test_numpy_computes_in_the_memory_of_a_shard_group(gangs):
     assert (group.gradients()["w"] == 3 * gangs.size).all()
 
 
+@together(1, 2)
+def test_a_step_refuses_gradients_that_are_not_reduced(gangs):
+    """It would take them as zero, and a later step would count them."""
+    group = gw.ShardGroup(gangs, "", {"w": np.zeros(4)})
+    opt = gw.SGD(group, lr=1.0)
+
+    def add():
+        with group.unsharded():
+            group.add_gradients({"w": np.ones(4)})
+
+    def updating():
+        with group.updating():
+            pass
+
+    add()
+    for step in (opt.step, lambda: opt.model.clip_grad_norm(1.0), updating):
+        with pytest.raises(gw.InvalidState, match=r'shard group "" \(w is its first of 1 parameters\) .* not reduced'):
+            step()
+    add()
+    group.reduce()
+    assert opt.step(scale=1 / gangs.size).step == 1
+    add()
+    opt.model.zero_grad()  # drops them
+    assert opt.step().step == 2
+    assert opt.model["w"].gather().tolist() == [-2.0] * 4
+
+
+@together(1)
+def test_a_nested_dict_is_refused_by_its_keys(gangs):
+    with pytest.raises(TypeError, match="a parameter is a dict with the keys b, not an array: .* give a nested one flat"):
+        gw.ShardGroup(gangs, "q", {"a": {"b": np.ones(4, np.float32)}})
+
+
+@together(1, 2)
+def test_a_tied_parameter_has_every_name(gangs):
+    start = np.arange(6, dtype=np.float32)
+    group = gw.ShardGroup(gangs, "g", {"w": gw.Spec([6], init=lambda first, last: start[first:last], aliases=["head"])})
+    model = gw.ShardGroup.module(group)
+    assert len(model) == 1 and "g.head" in model
+    state = model.state_dict()
+    assert set(state) == {"g.w", "g.head"}
+    model.load_state_dict({"g.head": start + 1})
+    assert (model["g.w"].gather() == start + 1).all()
+    model.load_state_dict(state)
+    with pytest.raises(gw.InvalidArgument, match="state has another g.head than g.w, but the model ties them"):
+        model.load_state_dict({"g.w": start, "g.head": start + 1})
+    where = folder(gangs)
+    model.save(where)
+    model.load_state_dict({"g.w": start + 9})
+    model.load(where)
+    assert (model["g.w"].gather() == start).all()
+
+
 @together(2)
 def test_several_groups_are_one_model(gangs):
     groups = [gw.ShardGroup(gangs, f"layers.{i}", {"w": np.full(4, i, np.float32)}) for i in range(3)]

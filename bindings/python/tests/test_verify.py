@@ -43,7 +43,8 @@ def step_of(wrong=""):
             y = rows @ full["w"]
             scale = 1 / len(ROWS) if wrong != "divisor" else 1 / len(rows)
             w.add_gradients({"w": rows.T @ y * scale})
-        w.reduce()
+        if wrong != "reduce":
+            w.reduce()
         if wrong == "loss":
             return (y * y).mean() / 2, w
         return gangs["dp"].all_sum((y * y).sum() / 2) / len(ROWS), w
@@ -66,3 +67,5 @@ def test_errors_of_a_step_with_shard_groups_are_named(gangs):
         gw.verify_groups(step_of("loss"), gangs)
     with pytest.raises(gw.InvalidArgument, match="parameter g.w is f32"):
         gw.verify_groups(step_of("dtype"), gangs)
+    with pytest.raises(gw.InvalidState, match='shard group "g" .* not reduced'):
+        gw.verify_groups(step_of("reduce"), gangs)

@@ -93,10 +93,12 @@ GW_API gw_status gw_optimizer_swap_ema(gw_optimizer *optimizer, void *stream);
  * that, (sum of |g|^p)^(1/p) over all gradients of the mesh. `p` is over 0 and at most 64, or infinity for
  * the largest element. The gradients are taken as they are; with a loss scale, max_grad_norm of
  * gw_step_options clips unscaled ones. INVALID_ARGUMENT: max_norm or p is outside of its range.
- * INVALID_STATE: a model without memory. MISMATCH: ranks have different ones. */
+ * INVALID_STATE: a model without memory, or a shard group whose full gradients are not reduced. MISMATCH:
+ * ranks have different ones. */
 GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream,
                                    double *out_norm);
-/* Local. Sets the local gradients to zero. INVALID_STATE: the model has no memory yet. */
+/* Local. Sets the local gradients to zero, and drops full gradients of shard groups that are not reduced.
+ * INVALID_STATE: the model has no memory yet. */
 GW_API gw_status gw_zero_grad(gw_module *model, void *stream);
 
 #ifdef __cplusplus

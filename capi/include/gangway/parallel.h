@@ -284,10 +284,13 @@ GW_API gw_status gw_shard_group_tensor(gw_shard_group *group, size_t index, gw_p
 GW_API gw_status gw_shard_group_add_gradient(gw_shard_group *group, size_t index, const gw_view *gradient,
                                              void *stream);
 /* Collective. Adds the sum of the full gradients over all data ranks to the local gradient, and empties the
- * full one. A failure (PEER_LOST, TIMEOUT) breaks the gang. */
+ * full one. Until then steps, gw_clip_grad_norm and gw_shard_group_begin_update are INVALID_STATE on every
+ * rank; gw_zero_grad drops full gradients that are not wanted. A failure (PEER_LOST, TIMEOUT) breaks the
+ * gang. */
 GW_API gw_status gw_shard_group_reduce(gw_shard_group *group, void *stream);
 /* Collective. Begins a caller's own update of GW_PART_VALUE; waits for all readers. INVALID_STATE, on every
- * rank: a rank's group is still unsharded, or an update has begun already. */
+ * rank: a rank's group is still unsharded, has full gradients that are not reduced, or an update has begun
+ * already. */
 GW_API gw_status gw_shard_group_begin_update(gw_shard_group *group, void *stream);
 /* Collective. Ends the update: casts to the compute dtype, publishes the values, and sets the gradient to
  * zero. INVALID_STATE: no update has begun. */

@@ -137,7 +137,8 @@ GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_
 /* Collective. The optimizer's half of a step, for loops of the caller's own: divides the gradients by the
  * loss scale, scales and clips them, steps, empties them, and updates a dynamic loss scale. A null result is
  * not filled. INVALID_ARGUMENT, on every rank: a rank's options. INVALID_STATE, on every rank: a rank's
- * forward awaits its backward. MISMATCH as in gw_train_step. */
+ * forward awaits its backward, or a shard group of it has full gradients that are not reduced (the text names
+ * it). MISMATCH as in gw_train_step. */
 GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
                                    gw_step_result *result);
 

@@ -68,8 +68,9 @@ typedef gw_status (*gw_groups_step_fn)(void *user, gw_gangs *gangs, double *out_
  *
  * MISMATCH, on every rank, and *result is filled in: as gw_verify, or the ranks gave other losses.
  * INVALID_ARGUMENT: an option, `step` is null, gave no model, one of other gangs, or other groups the second
- * time, a parameter that is not f64, gradients that are not finite or all 0. CALLER, or the code that it
- * returned: `step`; the gangs are then broken, since peers may wait in it. */
+ * time, a parameter that is not f64, gradients that are not finite or all 0. INVALID_STATE: a group whose
+ * gradients `step` did not reduce. CALLER, or the code that it returned: `step`; the gangs are then broken,
+ * since peers may wait in it. */
 GW_API gw_status gw_verify_groups(gw_gangs *gangs, gw_groups_step_fn step, void *user,
                                   const gw_verify_options *options, gw_verify_result *result);
 

@@ -295,7 +295,7 @@ void FsdpState::finish_gradients(Stream& stream) {
 
 void FsdpState::zero_gradients(Stream& stream) {
   if (tied_ != nullptr) tied_->drop_gradients();
-  for (const auto& group : groups_) group->gradients().zero(stream);
+  for (const auto& group : groups_) group->zero_gradients(stream);
 }
 
 void FsdpState::check_update(bool reshards) const {
@@ -306,6 +306,15 @@ void FsdpState::check_update(bool reshards) const {
       fail(Code::invalid_state, "begin_update: parameter group ", group->name(),
            " is still unsharded (a forward that saved for backward keeps it so); backward or reshard comes "
            "first");
+}
+
+void FsdpState::check_reduced(const char* call) const {
+  for (const auto& group : groups_)
+    if (group->has_unreduced())
+      fail(Code::invalid_state, call, ": shard group \"", group->name(), "\" (",
+           group->parameters().front().name, " is its first of ", group->parameters().size(),
+           " parameters) has full gradients that are not reduced; gw_shard_group_reduce comes first, or "
+           "gw_zero_grad, which drops them");
 }
 
 void FsdpState::begin_update(Stream& stream) {

@@ -110,15 +110,26 @@ void ShardedGradients::reduce(Stream& stream) {
   GradientBuffer& slot = *std::exchange(slot_, nullptr);
   std::vector<ReductionTerm> terms;
   for (size_t i = 0; i < full_.size(); ++i) {
-    Parameter& p = *packing_.parameters[i].parameter;
-    if (p.grad != nullptr && wants_gradient(packing_.parameters[i]))
-      terms.push_back(term_of(i, slot, stream));
-    p.grad = nullptr;
-    if (full_[i] != nullptr) *full_[i] = {};  // drops the reference to the buffer
+    const PackedParameter& p = packing_.parameters[i];
+    if (p.parameter->grad != nullptr && wants_gradient(p)) terms.push_back(term_of(i, slot, stream));
   }
+  detach_full();
   slot.reduction = place_.reductions->push(*place_.ops, sharded() ? place_.shards : nullptr, std::move(terms),
                                            place_.offload, stream);
   slot.held = false;
+}
+
+void ShardedGradients::detach_full() {
+  for (size_t i = 0; i < full_.size(); ++i) {
+    packing_.parameters[i].parameter->grad = nullptr;
+    if (full_[i] != nullptr) *full_[i] = {};  // drops the reference to the buffer
+  }
+}
+
+bool ShardedGradients::has_unreduced() const {
+  return mode_.external && slot_ != nullptr && std::any_of(full_.begin(), full_.end(), [](const auto& full) {
+           return full != nullptr && full->written;
+         });
 }
 
 ReductionTerm ShardedGradients::term_of(size_t i, const GradientBuffer& slot, Stream& stream) {
@@ -162,9 +173,11 @@ void ShardedGradients::zero(Stream& stream) {
   for (size_t i = 0; i < local_.size(); ++i) {
     if (local_[i] == nullptr) continue;
     local_[i]->written = false;
-    // Full gradients that were not reduced are dropped, except those of an external group, which its caller
-    // controls.
-    if (!mode_.external) full_[i]->written = false;
+    full_[i]->written = false;
+  }
+  if (mode_.external && slot_ != nullptr) {
+    std::exchange(slot_, nullptr)->held = false;
+    detach_full();
   }
 }
 

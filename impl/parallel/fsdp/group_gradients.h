@@ -68,6 +68,9 @@ class ShardedGradients final : public GroupGradients {
 
   // Starts the reduction. An external parameter group that acquired nothing reduces zeros.
   void reduce(Stream& stream);
+  // External: returns whether full gradients were written, or lent for writing, and wait for reduce() or
+  // zero().
+  bool has_unreduced() const;
   // External: frees the full gradients, unless their reduction is in flight or has not started.
   void drop_full();
 
@@ -78,6 +81,7 @@ class ShardedGradients final : public GroupGradients {
   bool reduces() const;
   bool adds_in_place(const PackedParameter& packed) const;
   bool sums_over_replicas() const;
+  void detach_full();  // the parameters have no full gradients until the next acquire
   GangPtr replicas_of(const Parameter& parameter) const;
   ReductionTerm term_of(size_t i, const GradientBuffer& slot, Stream& stream);
 

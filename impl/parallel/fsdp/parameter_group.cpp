@@ -82,6 +82,11 @@ void ParameterGroup::reduce(Stream& stream) {
   if (!unsharded()) external_->drop_full();
 }
 
+void ParameterGroup::zero_gradients(Stream& stream) {
+  gradients_->zero(stream);
+  if (external_ != nullptr && !unsharded()) external_->drop_full();
+}
+
 void ParameterGroup::reshard_after_forward(bool last, Stream& stream) {
   values_->keep_part(stream);
   values_->drop_whole(last);

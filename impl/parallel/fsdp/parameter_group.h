@@ -61,6 +61,10 @@ class ParameterGroup {
   // Reshards after forward, and keeps for backward the part that options().reshard_after_forward asks for.
   // `last` says that backward begins with this parameter group, so that its values count as prefetched.
   void reshard_after_forward(bool last, Stream& stream);
+  // Empties the gradients, full ones that were not reduced, too.
+  void zero_gradients(Stream& stream);
+  // External only: returns whether full gradients wait for reduce().
+  bool has_unreduced() const { return external_ != nullptr && external_->has_unreduced(); }
   // External only: reduces and waits for the end. The memory of full gradients stays while the values are
   // unsharded, because the caller may use views of it.
   void reduce(Stream& stream);

@@ -152,6 +152,7 @@ double ModelRunner::clip_gradients(double most, double p, Stream& stream) {
       fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
     check_norm_type("p", p);
     parts_.check_materialized("clip_grad_norm");
+    check_reduced("clip_grad_norm");
   };
   call.check(check_all, arguments);
   return call.run([&] {
@@ -176,6 +177,8 @@ void ModelRunner::check_update() const {
          "begin_update: a forward awaits its backward; gw_module_backward or gw_frame_reset comes first");
   parts_.fsdp->check_update(/*reshards=*/given_up_ || !awaiting_.empty());
 }
+
+void ModelRunner::check_reduced(const char* call) const { parts_.fsdp->check_reduced(call); }
 
 void ModelRunner::drop_given_up() {
   if (std::erase_if(awaiting_, [](const auto& forward) { return forward.expired(); }) != 0) given_up_ = true;

@@ -65,6 +65,8 @@ class ModelRunner {
 
   // Local. Throws what begin_update would refuse, for the check phase of calls that write values.
   void check_update() const;
+  // Local. Throws what a step refuses of the gradients that it would take (FsdpState::check_reduced).
+  void check_reduced(const char* call) const;
   // Values may be written only between begin_update and end_update. begin_update publishes `released` for
   // every parameter group and waits for all readers (fsdp/version_gate.h).
   void begin_update(Stream& stream);
