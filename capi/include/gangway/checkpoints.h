@@ -3,12 +3,12 @@
  *
  * A checkpoint is a folder such as run/step-00000500. It has each model as a Hugging Face folder
  * (config.json, model.safetensors), the states of each optimizer in whole, unpadded tensors
- * (optimizer.safetensors, with names such as exp_avg.model.norm.weight), and state.json: step, tokens,
- * optimizers with steps, rates and loss scale, texts such as the position of the data, the caller's bytes,
- * and hashes of all that was written. Of a model whose adapters alone are trained (lora.h) it has the
- * adapters, in adapter/ as PEFT has them, and the hash of their base, but not the base. One rename makes
- * it visible, so no reader ever finds a part of one, and a save that is killed leaves the earlier ones as
- * they were.
+ * (optimizer.safetensors, with the names and layouts of model.safetensors: exp_avg.model.norm.weight), and
+ * state.json: step, tokens, optimizers with steps, rates and loss scale, texts such as the position of the
+ * data, the caller's bytes, and hashes of all that was written. Of a model whose adapters alone are
+ * trained (lora.h) it has the adapters, in adapter/ as PEFT has them, and the hash of their base, but not
+ * the base. One rename makes it visible, so no reader ever finds a part of one, and a save that is killed
+ * leaves the earlier ones as they were.
  *
  * On the same mesh a run that is restored takes the steps of the undisturbed run, bit by bit. Number of
  * ranks, strategy, tp, pp and dtypes may all differ: each rank reads the byte ranges of its own rows.
@@ -151,9 +151,11 @@ GW_API gw_status gw_checkpoints_notes(const gw_checkpoints *checkpoints, char *t
 GW_API gw_status gw_checkpoints_buffer_bytes(const gw_checkpoints *checkpoints, uint64_t *out_bytes);
 
 /* Collective over the optimizer's gangs. Loads its states from one safetensors file: tensors STATE.PARAMETER
- * in the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays. A
- * PyTorch state_dict loads if its states are saved under these names: exp_avg.PARAMETER and
- * exp_avg_sq.PARAMETER of torch.optim.AdamW, momentum.PARAMETER for the momentum_buffer of torch.optim.SGD.
+ * in the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays.
+ * Name and layout of a parameter are those of the model's own files, as in exp_avg.transformer.wte.weight of
+ * a gpt2, or those of gw_parameter_info. A PyTorch state_dict loads if its states are saved under these
+ * names: exp_avg.PARAMETER and exp_avg_sq.PARAMETER of torch.optim.AdamW, momentum.PARAMETER for the
+ * momentum_buffer of torch.optim.SGD.
  * NOT_FOUND: a state is missing. INVALID_ARGUMENT: another shape or dtype, or a tensor that the optimizer has
  * no place for. IO. */
 GW_API gw_status gw_optimizer_load(gw_optimizer *optimizer, const char *path);

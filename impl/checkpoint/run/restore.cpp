@@ -18,7 +18,9 @@ namespace {
 void check_tensor(const std::string& what, const Source::Entry& entry, const Shape& shape, DType dtype) {
   const StoredTensor& stored = entry.tensor;
   check_readable(stored, what, entry.file->file().path(), "restore");
-  if (!(stored.shape == shape))
+  // A scalar is one row in a model; files of other programs give it no dims.
+  const bool scalar = stored.shape.rank() == 0 && shape == Shape{1};
+  if (!scalar && !(stored.shape == shape))
     fail(Code::invalid_argument, "restore: ", what, " has shape ", stored.shape.text(),
          " in the checkpoint, ", shape.text(), " now");
   const bool converts = is_floating(stored.dtype) && is_floating(dtype);
@@ -116,40 +118,45 @@ void ModelValues::read(Stream& stream) const {
 }
 
 OptimizerStates::OptimizerStates(Model& model, Optimizer& optimizer, Source source, LeftOut& left_out)
-    : model_(model), optimizer_(optimizer), source_(std::move(source)) {
+    : model_(model), optimizer_(optimizer), source_(std::move(source)), places_(model, optimizer) {
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) find(i, left_out);
   check_extra(left_out);
 }
 
 void OptimizerStates::find(size_t i, LeftOut& left_out) {
-  const std::string& parameter = optimizer_.parameters()[i].name;
   size_t found = 0;
+  bool found_ema = false;
   for (const Optimizer::Slot& slot : optimizer_.state(i)) {
-    const std::string name = slot.name + "." + parameter;
-    const auto at = source_.tensors().find(name);
-    if (at == source_.tensors().end()) {
+    const std::vector<FilePlace> candidates = places_.candidates(i, slot);
+    const auto place = std::find_if(candidates.begin(), candidates.end(), [&](const FilePlace& candidate) {
+      return source_.tensors().count(candidate.name) != 0;
+    });
+    if (place == candidates.end()) {
       left_out.add(
           Code::not_found,
-          text("the checkpoint has no state ", name,
+          text("the checkpoint has no state ", candidates.front().name,
                "; if the parameter was frozen there, restore without `strict`: its state begins anew"));
       continue;
     }
     ++found;
-    used_.insert(name);
-    check_tensor(name, at->second, slot.shape, slot.tensor.dtype());
-    rows_.push_back({{name, slot.shape}, slot.box(), slot.tensor, at->second});
+    found_ema |= slot.name == "ema";
+    used_.insert(place->name);
+    const Source::Entry& entry = source_.tensors().at(place->name);
+    check_tensor(place->name, entry, place->shape, slot.tensor.dtype());
+    rows_.push_back({*place, slot.box(), slot.tensor, entry});
   }
   if (optimizer_.state(i).empty()) return;
   if (found == 0) without_.push_back(i);
   // An average that is kept from now on begins with the values.
-  else if (optimizer_.has_ema() && used_.count("ema." + parameter) == 0)
+  else if (optimizer_.has_ema() && !found_ema)
     without_average_.push_back(i);
 }
 
 void OptimizerStates::check_extra(LeftOut& left_out) const {
   std::vector<std::string> elsewhere;  // ends of names of states that only other ranks have
-  for (const NamedParameter& named : optimizer_.parameters())
-    if (!named.parameter->shard) elsewhere.push_back("." + named.name);
+  for (size_t i = 0; i < optimizer_.parameters().size(); ++i)
+    if (!optimizer_.parameters()[i].parameter->shard)
+      for (std::string& end : places_.ends(i)) elsewhere.push_back(std::move(end));
   for (const auto& [name, entry] : source_.tensors()) {
     const std::string& state = name;
     const bool known = used_.count(name) != 0 || name == kStepName ||

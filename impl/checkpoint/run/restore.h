@@ -12,6 +12,7 @@
 #include "checkpoint/file_place.h"
 #include "checkpoint/run/checkpoints.h"
 #include "checkpoint/run/save_job.h"
+#include "checkpoint/run/state_places.h"
 #include "checkpoint/source.h"
 
 namespace gangway {
@@ -76,6 +77,7 @@ class OptimizerStates {
   Model& model_;
   Optimizer& optimizer_;
   Source source_;
+  const StatePlaces places_;
   std::set<std::string> used_;  // tensors of the files that have a place
   std::vector<RowsToRead> rows_;
   std::vector<size_t> without_;

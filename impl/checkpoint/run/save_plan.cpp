@@ -7,6 +7,7 @@
 #include "checkpoint/file_place.h"
 #include "checkpoint/lora_files.h"
 #include "checkpoint/run/bytes.h"
+#include "checkpoint/run/state_places.h"
 #include "checkpoint/writing_rank.h"
 
 namespace gangway {
@@ -96,12 +97,14 @@ void list_model(SavePlan& plan, const CheckpointPart& part, DType dtype) {
 void list_states(SavePlan& plan, const CheckpointPart& part) {
   plan.sets.push_back({.stem = name_in_checkpoint(part.name, "optimizer"), .is_optimizer = true});
   const Optimizer& optimizer = *part.optimizer;
+  const StatePlaces places(*part.model, optimizer);
   for (size_t i = 0; i < optimizer.parameters().size(); ++i)
     for (const Optimizer::Slot& slot : optimizer.state(i)) {
-      const std::string name = slot.name + "." + optimizer.parameters()[i].name;
-      plan.sets.back().tensors[name] = {name, slot.tensor.dtype(), slot.shape};
+      const FilePlace place = places.of(i, slot);
+      plan.sets.back().tensors[place.name] = {place.name, slot.tensor.dtype(), place.shape};
       if (writes_rows(slot.layout, part.model->gangs()))
-        add_rows(plan, {0, name, slot.tensor.dtype(), slot.box(), slot.tensor, part.model});
+        add_rows(plan, {0, place.name, slot.tensor.dtype(), place.in_file(slot.box()),
+                        place.as_in_file(slot.tensor, slot.box()), part.model});
     }
 }
 
