@@ -247,6 +247,9 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
     for (size_t i = 0; i < o.parameter_count; ++i) {
       const gw_parameter_options p =
           read_element(o.parameters, i, gw_parameter_options_init, "options.parameters");
+      if (p.is_buffer != 0 || p.alias_count != 0)
+        fail(Code::not_supported, "options.parameters[", i, "] has is_buffer ", p.is_buffer, " and ",
+             p.alias_count, " aliases, which parameters of a shard group have; leave both 0 here");
       c.parameters.push_back(
           {&required(p.name, "options.parameters[i].name"), shape_of(p), initializers.read(p.initializer)});
     }

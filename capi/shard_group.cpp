@@ -47,7 +47,11 @@ GroupParameter parameter_of(const gw_parameter_options* all, size_t i, Initializ
   p.shape = shape_of(o);
   p.dtype = o.dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.dtype);
   p.init = initializers.read(o.initializer);
-  p.trainable = o.frozen == 0;
+  p.is_buffer = o.is_buffer != 0;
+  p.trainable = o.frozen == 0 && !p.is_buffer;
+  if (o.alias_count > 0) required(o.aliases, "parameters[i].aliases");
+  for (size_t k = 0; k < o.alias_count; ++k)
+    p.aliases.push_back(&required(o.aliases[k], "parameters[i].aliases[k]"));
   return p;
 }
 

@@ -26,7 +26,9 @@ struct TensorsToSave {
   const char* stem = "";  // of the files, such as model
   std::vector<PlacedParameter> tensors;
 };
-DType stored_dtype(const Parameter& parameter, const SaveOptions& options);
+// Returns the dtype in a file for which the save asks for `wanted` (DType{}: the master's). A buffer keeps
+// its own.
+DType stored_dtype(const Parameter& parameter, DType wanted);
 // Writes the text `bytes` into a new staged file.
 void stage(const SaveFolder& folder, const std::string& name, const std::string& bytes);
 // Stages the files; each rank writes its own rows. `describe` checks what it must, and says what to save; it

@@ -45,7 +45,7 @@ TensorsToSave tensors_of(Model& model) {
   if (const DecoderOptions* decoder = decoder_options(model.root())) check_saves(*decoder);
   const FilePlaces places(model.root(), model.inspect().names());
   TensorsToSave what{"model", {}};
-  for (const NamedParameter& p : model.inspect().parameters())
+  for (const NamedParameter& p : model.inspect().saved())
     if (!is_adapter(*p.parameter)) what.tensors.push_back({p.parameter, places.of(p.name)});
   const auto settings = lora_settings(model.inspect().parameters());
   if (settings != nullptr && settings->enabled)
@@ -76,7 +76,7 @@ TensorSetPlan plan_files(const TensorsToSave& what, const SaveOptions& options) 
   std::set<std::string> seen;
   for (const auto& [parameter, place] : what.tensors)
     if (seen.insert(place.name).second)  // parameters that are fused in the files have one tensor
-      tensors.push_back({place.name, stored_dtype(*parameter, options), place.shape});
+      tensors.push_back({place.name, stored_dtype(*parameter, options.dtype), place.shape});
   return TensorSetPlan(what.stem, std::move(tensors), options.max_file_bytes, options.metadata);
 }
 
@@ -180,8 +180,8 @@ void commit(SaveFolder& folder, Model& model, const TensorSetPlan& plan, DType s
 
 }  // namespace
 
-DType stored_dtype(const Parameter& parameter, const SaveOptions& options) {
-  return options.dtype == DType{} ? parameter.dtype : options.dtype;
+DType stored_dtype(const Parameter& parameter, DType wanted) {
+  return wanted == DType{} || parameter.kind == Parameter::Kind::buffer ? parameter.dtype : wanted;
 }
 
 void stage(const SaveFolder& folder, const std::string& name, const std::string& bytes) {
@@ -233,7 +233,8 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
   save_tensors(
       model, path, options, [&] { return tensors_of(model); },
       [&](SaveFolder& folder, const TensorSetPlan& plan) {
-        commit(folder, model, plan, stored_dtype(*model.inspect().parameters()[0].parameter, options), path);
+        commit(folder, model, plan, stored_dtype(*model.inspect().parameters()[0].parameter, options.dtype),
+               path);
       });
 }
 

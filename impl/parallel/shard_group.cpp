@@ -15,7 +15,8 @@ class ParameterModule final : public Module {
     for (const GroupParameter& p : parameters) {
       const ParameterPtr made = add_parameter(p.name, p.shape.rank() == 0 ? Shape{1} : p.shape, p.init);
       made->dtype = p.dtype;
-      made->trainable = p.trainable;
+      made->trainable = p.trainable && !p.is_buffer;
+      if (p.is_buffer) made->kind = Parameter::Kind::buffer;
     }
   }
 
@@ -39,10 +40,14 @@ void check_parameters(const std::string& group, const std::vector<GroupParameter
                       const ShardOptions& options) {
   if (parameters.empty()) fail(Code::invalid_argument, "shard group ", group, ": has no parameters");
   std::set<std::string> names;
+  const auto check_name = [&](const std::string& name) {
+    if (name.empty() || !names.insert(name).second)
+      fail(Code::invalid_argument, "shard group ", group, ": parameter name \"", name,
+           name.empty() ? "\" is empty" : "\" stands twice");
+  };
   for (const GroupParameter& p : parameters) {
-    if (p.name.empty() || !names.insert(p.name).second)
-      fail(Code::invalid_argument, "shard group ", group, ": parameter name \"", p.name,
-           p.name.empty() ? "\" is empty" : "\" stands twice");
+    check_name(p.name);
+    for (const std::string& alias : p.aliases) check_name(alias);
     if (p.dtype != DType::f32 && p.dtype != DType::f64)
       fail(Code::invalid_argument, "shard group ", group, ": parameter ", p.name, " is ", name(p.dtype),
            "; its master must be f32 or f64");
@@ -59,6 +64,8 @@ std::string signature_of(const std::string& group, const std::vector<GroupParame
   const auto module = std::make_shared<ParameterModule>(parameters);
   assign_full_names(*module);
   add_to_signature(module, signature);
+  for (const GroupParameter& p : parameters)
+    for (const std::string& alias : p.aliases) signature.add("an alias of " + p.name, alias);
   return signature.text();
 }
 
@@ -71,9 +78,12 @@ class Group final : public ShardGroup {
         module_(std::make_shared<ParameterModule>(parameters)),
         ops_(make_ops(gangs_->root()->owner()->device_ptr())),
         state_(gangs_, *ops_) {
-    for (const ParameterPtr& p : module_->parameters()) {
-      p->full_name = name_.empty() ? p->name : name_ + "." + p->name;
+    const std::string prefix = name_.empty() ? "" : name_ + ".";
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const ParameterPtr& p = module_->parameters()[i];
+      p->full_name = prefix + p->name;
       named_.push_back({p->full_name, p});
+      for (const std::string& alias : parameters[i].aliases) aliases_.push_back({prefix + alias, p});
     }
     group_ = std::make_shared<ParameterGroup>(name_, named_, options, GroupRole::external, nullptr);
     state_.add(group_);
@@ -83,6 +93,7 @@ class Group final : public ShardGroup {
 
   const std::string& name() const override { return name_; }
   const std::vector<NamedParameter>& parameters() const override { return named_; }
+  const std::vector<NamedParameter>& aliases() const override { return aliases_; }
   Device& device() override { return ops_->device(); }
   const GangPtr& gang() override { return gangs_->root(); }
   Gangs& gangs() override { return *gangs_; }
@@ -211,7 +222,7 @@ class Group final : public ShardGroup {
   std::unique_ptr<Ops> ops_;
   FsdpState state_;
   std::shared_ptr<ParameterGroup> group_;
-  std::vector<NamedParameter> named_;
+  std::vector<NamedParameter> named_, aliases_;
 };
 
 const Group& as_group(const std::shared_ptr<ShardGroup>& group) {
@@ -275,15 +286,20 @@ std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<Shard
            " have different gangs");
     if (!group->name().empty() && !names.insert(group->name()).second)
       fail(Code::invalid_argument, "model_from_groups: group \"", group->name(), "\" stands twice");
-    for (const NamedParameter& p : group->parameters())
-      if (!parameters.insert(p.name).second)
-        fail(Code::invalid_argument, "model_from_groups: group \"", group->name(), "\" has ", p.name,
-             ", as another group has; give each group a name of its own");
+    for (const auto* names_of : {&group->parameters(), &group->aliases()})
+      for (const NamedParameter& p : *names_of)
+        if (!parameters.insert(p.name).second)
+          fail(Code::invalid_argument, "model_from_groups: group \"", group->name(), "\" has ", p.name,
+               ", as another group has; give each group a name of its own");
   }
   auto model = std::make_shared<Model>(std::make_shared<Groups>(groups), gangs);
   std::vector<const FsdpState*> states;
-  for (const auto& group : groups) states.push_back(&as_group(group).state());
-  model->build().adopt(states);
+  std::vector<NamedParameter> aliases;
+  for (const auto& group : groups) {
+    states.push_back(&as_group(group).state());
+    aliases.insert(aliases.end(), group->aliases().begin(), group->aliases().end());
+  }
+  model->build().adopt(states, std::move(aliases));
   return model;
 }
 

@@ -18,6 +18,8 @@ struct GroupParameter {
   DType dtype = DType::f32;  // of the master values
   Init init;
   bool trainable = true;
+  bool is_buffer = false;                 // Parameter::Kind::buffer
+  std::vector<std::string> aliases = {};  // further names, under which it is tied
 };
 
 enum class Part : int32_t { value = 0, gradient = 1, full_value = 2, full_gradient = 3 };
@@ -28,6 +30,7 @@ class ShardGroup {
   virtual const std::string& name() const = 0;
   virtual const std::vector<NamedParameter>& parameters()
       const = 0;  // "<group>.<parameter>"; without a name of the group "<parameter>"
+  virtual const std::vector<NamedParameter>& aliases() const = 0;  // of those that are tied, likewise
   virtual Device& device() = 0;
   virtual const GangPtr& gang() = 0;  // the root gang
   virtual Gangs& gangs() = 0;

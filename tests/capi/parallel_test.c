@@ -304,6 +304,46 @@ static void shard_group(rank* me) {
   gw_gangs_release(gangs);
 }
 
+static void tied_group(rank* me) {
+  gw_gangs* gangs = gangs_of(me);
+  gw_parameter_options p[2];
+  const char* const aliases[1] = {"head"};
+  for (int i = 0; i < 2; ++i) {
+    gw_parameter_options_init(&p[i], sizeof p[i]);
+    p[i].name = i == 0 ? "w" : "count";
+    p[i].dims[0] = 4;
+    p[i].ndim = 1;
+  }
+  p[0].aliases = aliases;
+  p[0].alias_count = 1;
+  p[1].is_buffer = 1;
+  p[1].dtype = GW_F64;
+  gw_shard_group* g = NULL;
+  gw_module* model = NULL;
+  EXPECT_OK(gw_shard_group_create(gangs, "g", p, 2, NULL, 1, &g));
+  EXPECT_OK(gw_module_from_groups(&g, 1, &model));
+  const char* const names[3] = {"g.w", "g.head", "g.count"};
+  for (int i = 0; i < 3; ++i) {
+    gw_parameter* found = NULL;
+    gw_parameter_info info;
+    gw_parameter_info_init(&info, sizeof info);
+    EXPECT_OK(gw_module_find_parameter(model, names[i], &found));
+    EXPECT_OK(gw_parameter_describe(found, &info));
+    EXPECT(info.is_buffer == (i == 2) && info.trainable == (i != 2));
+    gw_parameter_release(found);
+  }
+  gw_module_release(model);
+  gw_shard_group_release(g);
+  p[0].aliases = NULL;
+  EXPECT_REFUSED(gw_shard_group_create(gangs, "g", p, 2, NULL, 1, &g), "aliases is null");
+  gw_gangs_release(gangs);
+}
+
+static void parameters_of_shard_groups_have_aliases_and_buffers(void** state) {
+  (void)state;
+  run_ranks(2, tied_group, NULL);
+}
+
 static void shard_groups_shard_add_and_reduce(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, shard_group, NULL);
@@ -371,6 +411,7 @@ int main(void) {
                                      test_on_device(axes_that_a_model_is_not_made_for_are_refused),
                                      test_on_device(fake_gangs_do_not_train),
                                      test_on_device(shard_groups_shard_add_and_reduce),
+                                     test_on_device(parameters_of_shard_groups_have_aliases_and_buffers),
                                      test_on_device(refused_groups_free_initialisers_once)};
   return cmocka_run_group_tests_name("capi_parallel", tests, NULL, NULL);
 }

@@ -452,8 +452,10 @@ struct gw_parameter_options
     ndim::Int32
     dtype::gw_dtype
     frozen::Int32
-    reserved::Int32
+    is_buffer::Int32
     initializer::Ptr{gw_init_options}
+    aliases::Ptr{Ptr{Cchar}}
+    alias_count::Csize_t
 end
 
 struct gw_parameter_info
@@ -1168,7 +1170,7 @@ const LAYOUT = (
     (gw_pipeline_action, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:stage, 20), (:microbatch, 24), (:first_stage, 28), (:last_stage, 32), (:training, 36), (:inputs, 40), (:input_count, 48),)),
     (gw_memory_use, 104, ((:struct_size, 0), (:next, 8), (:master, 16), (:region_rows, 24), (:gradient_shards, 32), (:gathered, 40), (:full_gradients, 48), (:activations, 56), (:gradients, 64), (:temporaries, 72), (:copies, 80), (:optimizer, 88), (:host, 96),)),
     (gw_init_options, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:reserved, 20), (:deviation, 24), (:fill, 32), (:user, 40), (:free_user, 48),)),
-    (gw_parameter_options, 112, ((:struct_size, 0), (:next, 8), (:name, 16), (:dims, 24), (:ndim, 88), (:dtype, 92), (:frozen, 96), (:reserved, 100), (:initializer, 104),)),
+    (gw_parameter_options, 128, ((:struct_size, 0), (:next, 8), (:name, 16), (:dims, 24), (:ndim, 88), (:dtype, 92), (:frozen, 96), (:is_buffer, 100), (:initializer, 104), (:aliases, 112), (:alias_count, 120),)),
     (gw_parameter_info, 128, ((:struct_size, 0), (:next, 8), (:name, 16), (:layout, 24), (:dims, 32), (:ndim, 96), (:dtype, 100), (:is_buffer, 104), (:trainable, 108), (:first_row, 112), (:last_row, 120),)),
     (gw_decoder_options, 352, ((:struct_size, 0), (:next, 8), (:family, 16), (:vocab, 24), (:dim, 32), (:layers, 40), (:heads, 48), (:kv_heads, 56), (:head_dim, 64), (:ffn, 72), (:max_positions, 80), (:window, 88), (:window_layers, 96), (:eps, 104), (:rope_theta, 112), (:rope_factor, 120), (:rope_low_frequency_factor, 128), (:rope_high_frequency_factor, 136), (:rope_original_positions, 144), (:initializer_range, 152), (:qkv_bias, 160), (:out_bias, 164), (:mlp_bias, 168), (:tied, 172), (:qk_norm, 176), (:norms, 180), (:activation, 184), (:sinks, 188), (:norm_offset, 192), (:embedding_scale, 200), (:score_scale, 208), (:score_cap, 216), (:logit_cap, 224), (:window_rope_theta, 232), (:rope_scaling, 240), (:rope_truncate, 244), (:rope_partial, 248), (:rope_attention_factor, 256), (:rope_beta_fast, 264), (:rope_beta_slow, 272), (:rope_mscale, 280), (:rope_mscale_all_dim, 288), (:rope_short_factors, 296), (:rope_long_factors, 304), (:layer_norm, 312), (:gated_mlp, 316), (:learned_positions, 320), (:reserved, 324), (:embedding_dropout, 328), (:residual_dropout, 336), (:attention_dropout, 344),)),
     (gw_attention_options, 128, ((:struct_size, 0), (:next, 8), (:dim, 16), (:heads, 24), (:kv_heads, 32), (:head_dim, 40), (:rope_theta, 48), (:initializer_range, 56), (:eps, 64), (:qkv_bias, 72), (:out_bias, 76), (:causal, 80), (:qk_norm, 84), (:window, 88), (:norm_offset, 96), (:score_scale, 104), (:score_cap, 112), (:sinks, 120), (:reserved, 124),)),

@@ -35,7 +35,7 @@ Parameter(parameter::Parameter) = parameter
 
 # What a caller may set of gw_parameter_options; the rest comes from name and dims.
 struct ParameterKeywords end
-known_fields(::Type{ParameterKeywords}) = (:dtype, :frozen)
+known_fields(::Type{ParameterKeywords}) = (:dtype, :frozen, :is_buffer)
 hidden(::Type{LibGangway.gw_init_options}) = (:fill, :user, :free_user)
 
 struct Fill

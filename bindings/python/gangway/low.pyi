@@ -172,8 +172,10 @@ class gw_parameter_options:
     ndim: int
     dtype: int
     frozen: int
-    reserved: int
+    is_buffer: int
     initializer: Any
+    aliases: Any
+    alias_count: int
 
 class gw_parameter_info:
     struct_size: int

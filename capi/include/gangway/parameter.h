@@ -51,8 +51,14 @@ typedef struct gw_parameter_options {
   /* The master dtype in a shard group; GW_DTYPE_NONE is f32. A custom module has the model's. */
   gw_dtype dtype;
   int32_t frozen; /* 1: it has no gradient. Default 0. */
-  int32_t reserved;
+  /* In a shard group, 1: a buffer, such as a running mean. It is frozen, and files keep it in its own dtype,
+   * whatever dtype a save asks for. Default 0. */
+  int32_t is_buffer;
   const gw_init_options *initializer; /* Default null: normal, with deviation 0.02. */
+  /* In a shard group: further names of the parameter, which another module of the caller's shares. Models find
+   * it under each, a save writes it under each, and a load takes it from any. Default 0 names. */
+  const char *const *aliases;
+  size_t alias_count;
 } gw_parameter_options;
 GW_API void gw_parameter_options_init(gw_parameter_options *options, size_t size);
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "checkpoint/file_place.h"
 #include "checkpoint/lora_files.h"
+#include "checkpoint/named_tensors.h"
 #include "checkpoint/run/bytes.h"
 #include "checkpoint/run/state_places.h"
 #include "checkpoint/writing_rank.h"
@@ -71,7 +72,7 @@ void add_rows(SavePlan& plan, SavedRows rows) {
 }
 
 void add_parameter(SavePlan& plan, const Parameter& p, const FilePlace& place, Model& model, DType dtype) {
-  const TensorSpecOnDisk own{place.name, dtype == DType{} ? p.dtype : dtype, place.shape};
+  const TensorSpecOnDisk own{place.name, stored_dtype(p, dtype), place.shape};
   const DType stored = plan.sets.back().tensors.emplace(place.name, own).first->second.dtype;
   if (writes_rows(p.layout, model.gangs()) && p.shard)
     add_rows(plan,
@@ -90,7 +91,7 @@ void list_model(SavePlan& plan, const CheckpointPart& part, DType dtype) {
   if (trains_adapters_alone(*part.model)) return list_adapters(plan, part, dtype);
   plan.sets.push_back({.stem = name_in_checkpoint(part.name, "model")});
   const FilePlaces places(part.model->root(), part.model->inspect().names());
-  for (const NamedParameter& named : part.model->inspect().parameters())
+  for (const NamedParameter& named : part.model->inspect().saved())
     add_parameter(plan, *named.parameter, places.of(named.name), *part.model, dtype);
 }
 

@@ -193,9 +193,10 @@ std::string ModelBuilder::signature(uint64_t seed, DType master) const {
   return signature.text();
 }
 
-void ModelBuilder::adopt(const std::vector<const FsdpState*>& groups) {
+void ModelBuilder::adopt(const std::vector<const FsdpState*>& groups, std::vector<NamedParameter> aliases) {
   for (const FsdpState* group : groups) parts_.fsdp->adopt(*group);
   list_parameters();
+  parts_.aliases = std::move(aliases);
   parts_.materialized = true;
   parts_.computes = false;
 }

@@ -39,8 +39,9 @@ class ModelBuilder {
   void parallelize(const ParallelOptions& options);
   // Takes memory. Each rank initializes the rows that it owns.
   void materialize(uint64_t seed, DType master);
-  // Replaces materialize for groups that were materialized one by one. Such a model cannot compute.
-  void adopt(const std::vector<const FsdpState*>& groups);
+  // Replaces materialize for groups that were materialized one by one. Such a model cannot compute. `aliases`
+  // are the further names of parameters that the caller's modules tie.
+  void adopt(const std::vector<const FsdpState*>& groups, std::vector<NamedParameter> aliases);
   // Returns whether no call has changed the module tree or taken memory yet.
   bool pristine() const { return pristine_; }
 

@@ -27,6 +27,10 @@ std::vector<NamedParameter> ModelInspector::names() const {
   return all;
 }
 
+std::vector<NamedParameter> ModelInspector::saved() const {
+  return parts_.computes ? parts_.parameters : names();
+}
+
 const NamedParameter& ModelInspector::parameter(const std::string& name) const {
   for (const auto* list : {&parts_.parameters, &parts_.aliases})
     for (const NamedParameter& p : *list)

@@ -18,7 +18,11 @@ class ModelInspector {
   ModelInspector(ModelParts& parts, ModelRunner& runner) : parts_(parts), runner_(runner) {}
 
   const std::vector<NamedParameter>& parameters() const { return parts_.parameters; }
-  std::vector<NamedParameter> names() const;                       // includes the aliases of tied parameters
+  std::vector<NamedParameter> names() const;  // includes the aliases of tied parameters
+  // Returns the parameters as a save writes them. The config.json of a model that computes says what it ties,
+  // so that its files have a tied parameter once. Of a model of shard groups nothing else tells, so that its
+  // files have every name.
+  std::vector<NamedParameter> saved() const;
   const NamedParameter& parameter(const std::string& name) const;  // also by alias; NOT_FOUND
   // Returns the full value in the master's dtype on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);

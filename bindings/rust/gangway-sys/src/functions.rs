@@ -900,9 +900,11 @@ functions! {
 }
 functions! {
     #[doc = " Collective over the optimizer's gangs. Loads its states from one safetensors file: tensors STATE.PARAMETER"]
-    #[doc = " in the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays. A"]
-    #[doc = " PyTorch state_dict loads if its states are saved under these names: exp_avg.PARAMETER and"]
-    #[doc = " exp_avg_sq.PARAMETER of torch.optim.AdamW, momentum.PARAMETER for the momentum_buffer of torch.optim.SGD."]
+    #[doc = " in the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays."]
+    #[doc = " Name and layout of a parameter are those of the model's own files, as in exp_avg.transformer.wte.weight of"]
+    #[doc = " a gpt2, or those of gw_parameter_info. A PyTorch state_dict loads if its states are saved under these"]
+    #[doc = " names: exp_avg.PARAMETER and exp_avg_sq.PARAMETER of torch.optim.AdamW, momentum.PARAMETER for the"]
+    #[doc = " momentum_buffer of torch.optim.SGD."]
     #[doc = " NOT_FOUND: a state is missing. INVALID_ARGUMENT: another shape or dtype, or a tensor that the optimizer has"]
     #[doc = " no place for. IO."]
     optimizer_load: pub fn gw_optimizer_load(optimizer: *mut gw_optimizer, path: *const ::std::os::raw::c_char) -> gw_status;
@@ -1449,7 +1451,8 @@ functions! {
     #[doc = " that, (sum of |g|^p)^(1/p) over all gradients of the mesh. `p` is over 0 and at most 64, or infinity for"]
     #[doc = " the largest element. The gradients are taken as they are; with a loss scale, max_grad_norm of"]
     #[doc = " gw_step_options clips unscaled ones. INVALID_ARGUMENT: max_norm or p is outside of its range."]
-    #[doc = " INVALID_STATE: a model without memory. MISMATCH: ranks have different ones."]
+    #[doc = " INVALID_STATE: a model without memory, or a shard group whose full gradients are not reduced. MISMATCH:"]
+    #[doc = " ranks have different ones."]
     clip_grad_norm: pub fn gw_clip_grad_norm(
         model: *mut gw_module,
         max_norm: f64,
@@ -1459,7 +1462,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Local. Sets the local gradients to zero. INVALID_STATE: the model has no memory yet."]
+    #[doc = " Local. Sets the local gradients to zero, and drops full gradients of shard groups that are not reduced."]
+    #[doc = " INVALID_STATE: the model has no memory yet."]
     zero_grad: pub fn gw_zero_grad(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
 }
 functions! {
@@ -1828,7 +1832,9 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Adds the sum of the full gradients over all data ranks to the local gradient, and empties the"]
-    #[doc = " full one. A failure (PEER_LOST, TIMEOUT) breaks the gang."]
+    #[doc = " full one. Until then steps, gw_clip_grad_norm and gw_shard_group_begin_update are INVALID_STATE on every"]
+    #[doc = " rank; gw_zero_grad drops full gradients that are not wanted. A failure (PEER_LOST, TIMEOUT) breaks the"]
+    #[doc = " gang."]
     shard_group_reduce: pub fn gw_shard_group_reduce(
         group: *mut gw_shard_group,
         stream: *mut ::std::os::raw::c_void,
@@ -1836,7 +1842,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Begins a caller's own update of GW_PART_VALUE; waits for all readers. INVALID_STATE, on every"]
-    #[doc = " rank: a rank's group is still unsharded, or an update has begun already."]
+    #[doc = " rank: a rank's group is still unsharded, has full gradients that are not reduced, or an update has begun"]
+    #[doc = " already."]
     shard_group_begin_update: pub fn gw_shard_group_begin_update(
         group: *mut gw_shard_group,
         stream: *mut ::std::os::raw::c_void,
@@ -1926,7 +1933,8 @@ functions! {
     #[doc = " Collective. The optimizer's half of a step, for loops of the caller's own: divides the gradients by the"]
     #[doc = " loss scale, scales and clips them, steps, empties them, and updates a dynamic loss scale. A null result is"]
     #[doc = " not filled. INVALID_ARGUMENT, on every rank: a rank's options. INVALID_STATE, on every rank: a rank's"]
-    #[doc = " forward awaits its backward. MISMATCH as in gw_train_step."]
+    #[doc = " forward awaits its backward, or a shard group of it has full gradients that are not reduced (the text names"]
+    #[doc = " it). MISMATCH as in gw_train_step."]
     optimizer_step: pub fn gw_optimizer_step(
         optimizer: *mut gw_optimizer,
         options: *const gw_step_options,
@@ -2659,8 +2667,9 @@ functions! {
     #[doc = ""]
     #[doc = " MISMATCH, on every rank, and *result is filled in: as gw_verify, or the ranks gave other losses."]
     #[doc = " INVALID_ARGUMENT: an option, `step` is null, gave no model, one of other gangs, or other groups the second"]
-    #[doc = " time, a parameter that is not f64, gradients that are not finite or all 0. CALLER, or the code that it"]
-    #[doc = " returned: `step`; the gangs are then broken, since peers may wait in it."]
+    #[doc = " time, a parameter that is not f64, gradients that are not finite or all 0. INVALID_STATE: a group whose"]
+    #[doc = " gradients `step` did not reduce. CALLER, or the code that it returned: `step`; the gangs are then broken,"]
+    #[doc = " since peers may wait in it."]
     verify_groups: pub fn gw_verify_groups(
         gangs: *mut gw_gangs,
         step: gw_groups_step_fn,

@@ -144,7 +144,7 @@ pub struct gw_error_info {
     pub message: *const ::std::os::raw::c_char,
     #[doc = " The name of the gang, or \"\"."]
     pub gang: *const ::std::os::raw::c_char,
-    #[doc = " The call or collective, or \"\"."]
+    #[doc = " The collective, or the call such as \"gw_gangs_get\"."]
     pub op: *const ::std::os::raw::c_char,
     #[doc = " The file that a system call failed for, or \"\"."]
     pub path: *const ::std::os::raw::c_char,
@@ -2113,15 +2113,21 @@ pub struct gw_parameter_options {
     pub dtype: gw_dtype,
     #[doc = " 1: it has no gradient. Default 0."]
     pub frozen: i32,
-    pub reserved: i32,
+    #[doc = " In a shard group, 1: a buffer, such as a running mean. It is frozen, and files keep it in its own dtype,"]
+    #[doc = " whatever dtype a save asks for. Default 0."]
+    pub is_buffer: i32,
     #[doc = " Default null: normal, with deviation 0.02."]
     pub initializer: *const gw_init_options,
+    #[doc = " In a shard group: further names of the parameter, which another module of the caller's shares. Models find"]
+    #[doc = " it under each, a save writes it under each, and a load takes it from any. Default 0 names."]
+    pub aliases: *const *const ::std::os::raw::c_char,
+    pub alias_count: usize,
 }
 #[test]
 fn bindgen_test_layout_gw_parameter_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_parameter_options>(),
-        112usize,
+        128usize,
         concat!("Size of: ", stringify!(gw_parameter_options))
     );
     assert_eq!(
@@ -2213,18 +2219,18 @@ fn bindgen_test_layout_gw_parameter_options() {
         );
     }
     test_field_frozen();
-    fn test_field_reserved() {
+    fn test_field_is_buffer() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_parameter_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).is_buffer) as usize - ptr as usize
             },
             100usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(reserved))
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(is_buffer))
         );
     }
-    test_field_reserved();
+    test_field_is_buffer();
     fn test_field_initializer() {
         assert_eq!(
             unsafe {
@@ -2237,6 +2243,30 @@ fn bindgen_test_layout_gw_parameter_options() {
         );
     }
     test_field_initializer();
+    fn test_field_aliases() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).aliases) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(aliases))
+        );
+    }
+    test_field_aliases();
+    fn test_field_alias_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).alias_count) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(alias_count))
+        );
+    }
+    test_field_alias_count();
 }
 impl Default for gw_parameter_options {
     fn default() -> Self {

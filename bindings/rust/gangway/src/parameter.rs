@@ -214,6 +214,8 @@ pub struct ParameterOptions {
     dims: Vec<usize>,
     dtype: DType,
     frozen: bool,
+    buffer: bool,
+    aliases: Vec<String>,
     initial: Initial,
 }
 
@@ -221,7 +223,15 @@ impl ParameterOptions {
     /// `dims` is the global shape; a scalar is `[1]`.
     pub fn new(name: &str, dims: &[usize]) -> ParameterOptions {
         let (name, dims) = (name.to_owned(), dims.to_vec());
-        ParameterOptions { name, dims, dtype: DType::NONE, frozen: false, initial: Initial::Normal(None) }
+        ParameterOptions {
+            name,
+            dims,
+            dtype: DType::NONE,
+            frozen: false,
+            buffer: false,
+            aliases: Vec::new(),
+            initial: Initial::Normal(None),
+        }
     }
 
     /// Dtype of the master, in a shard group; custom modules take the model's.
@@ -233,6 +243,18 @@ impl ParameterOptions {
     /// It gets no gradient.
     pub fn frozen(mut self) -> ParameterOptions {
         self.frozen = true;
+        self
+    }
+
+    /// In a shard group: a buffer, such as a running mean. It is frozen, and files keep it in its own dtype.
+    pub fn buffer(mut self) -> ParameterOptions {
+        self.buffer = true;
+        self
+    }
+
+    /// In a shard group: one more name of the parameter, which another module of the caller's shares.
+    pub fn alias(mut self, name: &str) -> ParameterOptions {
+        self.aliases.push(name.to_owned());
         self
     }
 
@@ -327,8 +349,14 @@ pub(crate) fn with_raw<R>(
     call: impl FnOnce(*const sys::gw_parameter_options, usize) -> R,
 ) -> Result<R> {
     let names = c_texts(parameters.iter().map(|parameter| parameter.name.as_str()), "parameter name")?;
+    let mut aliases = Vec::with_capacity(parameters.len()); // the texts, and the pointers to them
+    for parameter in &parameters {
+        let texts = c_texts(parameter.aliases.iter().map(String::as_str), "alias")?;
+        let pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
+        aliases.push((texts, pointers));
+    }
     let mut raw = Vec::with_capacity(parameters.len());
-    for (parameter, name) in parameters.iter().zip(&names) {
+    for ((parameter, name), (_, pointers)) in parameters.iter().zip(&names).zip(&aliases) {
         let mut one = initialised!(gw_parameter_options, gw_parameter_options_init);
         if parameter.dims.len() > one.dims.len() {
             let (name, dims) = (&parameter.name, parameter.dims.len());
@@ -341,6 +369,11 @@ pub(crate) fn with_raw<R>(
         one.ndim = parameter.dims.len() as i32;
         one.dtype = parameter.dtype.0;
         one.frozen = parameter.frozen as i32;
+        one.is_buffer = parameter.buffer as i32;
+        if !pointers.is_empty() {
+            one.aliases = pointers.as_ptr();
+            one.alias_count = pointers.len();
+        }
         for (place, dim) in one.dims.iter_mut().zip(&parameter.dims) {
             *place = i64::try_from(*dim).unwrap_or(i64::MAX);
         }
