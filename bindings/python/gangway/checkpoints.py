@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Protocol, Union
 
 from . import _low as c
 from .arrays import DTypeLike, dtype_of
+from .groups import FORMS, ShardGroup
 from .module import Module
 from .options import gangs_of
 from .structs import PathLike, block, handle_of, path_of, path_or_none, struct, text
@@ -30,7 +31,7 @@ class Position(Protocol):
         """Goes there."""
 
 
-Models = Union[Module, Mapping[str, Module]]
+Models = Union[Module, ShardGroup, Mapping[str, Union[Module, ShardGroup]]]
 Optimizers = Union[Optimizer, Mapping[str, Optimizer], None]
 
 
@@ -50,8 +51,13 @@ class Restored:
         return json.loads(self.user_bytes) if self.user_bytes else None
 
 
-def _parts(models: Models, optimizers: Optimizers, carry_from: bytes | None) -> list[Any]:
+def _by_name(models: Models) -> dict[str, Module]:
     named = dict(models) if isinstance(models, Mapping) else {"": models}
+    return {name: ShardGroup.module(model) if isinstance(model, ShardGroup) else model for name, model in named.items()}
+
+
+def _parts(models: Models, optimizers: Optimizers, carry_from: bytes | None) -> list[Any]:
+    named = _by_name(models)
     steps = dict(optimizers) if isinstance(optimizers, Mapping) else {} if optimizers is None else {"": optimizers}
     for name in steps:
         if name not in named:
@@ -110,8 +116,14 @@ class Checkpoints:
         if data is not None:
             written[_DATA] = data.position()
         own = b"" if user is None else user if isinstance(user, bytes) else json.dumps(user).encode()
-        made = [struct("gw_checkpoint_text", name=name, text=value) for name, value in written.items()]
         parts = _parts(model, optimizer, self._carry_from)
+        models = _by_name(model)
+        for one in models.values():
+            one._before_reading()
+        forms = {name: one._forms() for name, one in models.items() if one._forms()}
+        if forms:
+            written[FORMS] = json.dumps(forms)
+        made = [struct("gw_checkpoint_text", name=name, text=value) for name, value in written.items()]
         state = struct("gw_checkpoint_state", step=step, tokens=tokens, texts=block("s", made), text_count=len(made),
                        user=own or None, user_size=len(own))
         c.gw_checkpoints_save(self._h, block("s", parts), len(parts), state)
@@ -131,6 +143,8 @@ class Checkpoints:
         found, tokens = c.gw_checkpoints_restore(self._h, block("s", parts), len(parts), options)
         if found < 0:
             return None
+        for one in _by_name(model).values():
+            one._after_writing()
         if data is not None:
             data.restore(self.text(_DATA))
         own = bytearray(c.gw_checkpoints_user(self._h, None, 0))

@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
+from .groups import FORMS
 from .structs import shown
 
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
@@ -166,6 +167,18 @@ def _common_step(found: _Found, load: Callable[[str], Any]) -> int:
     return steps[first]
 
 
+def _floating(dtype: Any) -> Any:
+    """Counters and masks become f64, as copies of a module's buffers are."""
+    return dtype if dtype.is_floating_point or dtype.is_complex else _torch().float64
+
+
+def _as_floating(name: str, value: Any) -> Any:
+    made = value.to(_floating(value.dtype))
+    if not (made.is_complex() or _torch().equal(made.to(value.dtype), value)):
+        raise _Refused(f"{name} has integers above 2**53, which gangway's files do not hold")
+    return made
+
+
 def to_gangway(source: Path, out: Path, *, model_key: str | None = None, model_only: bool = False) -> None:
     """Writes the model, and the states of its AdamW if there are any, of a DCP folder as gangway's files."""
     torch = _torch()
@@ -186,14 +199,33 @@ def to_gangway(source: Path, out: Path, *, model_key: str | None = None, model_o
         raise _Refused(f"the optimizer has no state {lacking[0]}, so it is no AdamW; --model-only leaves it out")
     step = _common_step(found, load) if states else 0
     _empty(out)
-    _write(out / "model.safetensors", {name: found.sizes[tensor] for name, tensor in found.model.items()},
-           lambda name: load(found.model[name]))
+    _write(out / "model.safetensors", {name: (_floating(found.sizes[tensor][0]), found.sizes[tensor][1])
+                                       for name, tensor in found.model.items()},
+           lambda name: _as_floating(found.model[name], load(found.model[name])))
     if states:
         moments = {f"{state}.{parameter}": name for state in _MOMENTS for parameter, name in states[state].items()}
         sizes = {name: found.sizes[tensor] for name, tensor in moments.items()}
         _write(out / "optimizer.safetensors", {**sizes, "step": (torch.int64, (1,))},
                lambda name: torch.tensor([step]) if name == "step" else load(moments[name]))
     print(f"{shown(out)}: {len(found.model)} tensors of the model, " + (f"AdamW after {step} steps" if states else "no optimizer"))
+
+
+def _tied_head(source: Path, model: Mapping[str, Any]) -> dict[str, Any]:
+    """The head of a decoder that ties it: its files have the embedding alone, and a state_dict of PyTorch has both names."""
+    config = source / "config.json"
+    if "lm_head.weight" in model or not config.is_file():
+        return {}
+    embeddings = [name for name in model if name.endswith((".embed_tokens.weight", ".wte.weight"))]
+    return {"lm_head.weight": model[name] for name in embeddings[:1]}
+
+
+def _as_in_framework(model: Mapping[str, Any], forms: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors with the dtypes and shapes of the module that gw.shard took: counters and tensors without dims."""
+    torch = _torch()
+    made = dict(model)
+    for name, (dtype, shape) in forms.items():
+        made[name] = made[name].reshape(shape).to(getattr(torch, dtype) if dtype else made[name].dtype)
+    return made
 
 
 def _groups(optimizer: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,15 +248,20 @@ def from_gangway(source: Path, out: Path, *, model_key: str = "model", optimizer
     optimizer = state.get("optimizers", {}).get("")
     if optimizer is not None and optimizer["kind"] != "adamw":
         raise _Refused(f"{source} has the states of {optimizer['kind']}; only those of adamw are converted")
-    model = _read(source, "model")
+    forms = json.loads(state.get("texts", {}).get(FORMS, "{}")).get("", {})
+    model = _as_in_framework(_read(source, "model"), forms)
+    model.update(_tied_head(source, model))
     written: dict[str, Any] = {model_key: model} if model_key else dict(model)
     if optimizer is not None:
         values = _read(source, "optimizer")
         trained = {name: model[name] for name in model if f"exp_avg.{name}" in values}
         late = optimizer["first_steps"]  # of parameters that were frozen before
+        if unknown := sorted(set(late) - set(model)):
+            raise _Refused(f"{unknown[0]} began after the others, and the files have it under another name: one step counter for "
+                           "it cannot be written")
         written[optimizer_key] = {
             "state": {name: {"step": torch.tensor(float(optimizer["steps"] - late.get(name, 0))),
-                             **{moment: values[f"{moment}.{name}"] for moment in _MOMENTS}} for name in trained},
+                             **{moment: values[f"{moment}.{name}"].reshape(model[name].shape) for moment in _MOMENTS}} for name in trained},
             **_groups(optimizer, trained)}
     _empty(out)
     _alone(_dcp().save, written, out)

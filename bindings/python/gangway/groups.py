@@ -16,8 +16,12 @@ from .names import Kind, StrategyLike
 from .options import shard_options
 from .parameters import Spec, parameter_options, spec_of
 from .structs import block, handle_of
-from .tensors import Tensor
+from .tensors import Tensor, one_row
 from .works import Work
+
+
+FORMS = "framework_forms"
+"""The text of a checkpoint that has dtypes and shapes of tensors for which files have others: ShardGroup._forms() by model."""
 
 
 class ShardGroup:
@@ -25,7 +29,8 @@ class ShardGroup:
     a tuple or list of integers the dims of a parameter that is not there yet, a Spec the same with more. First values that lie
     on a GPU lie there on every rank. `seed` is of the first values; the other options are as in Module.parallelize().
 
-    Arrays that come out are of `kind`; None: of the first array's framework. A parameter without dims is one row in the group,
+    Arrays that come out are of `kind`; None: of the first array's framework, or NumPy's for MLX, whose arrays would be copies
+    of the library's memory. A parameter without dims is one row in the group,
     in models and in files; its whole values and gradients have no dims. Parameters are called name.parameter in models and
     files, or by their own names where `name` is ""."""
 
@@ -44,10 +49,13 @@ class ShardGroup:
         given = {n: self._place.borrow(p, n) for n, p in arrays.items() if kind_of(p) == "tensor"}
         specs = {n: spec_of(given.get(n, p)) for n, p in parameters.items()}
         self.name = name
-        self.kind = known_kind(kind or first_kind(list(arrays.values())))
+        of_arrays = first_kind(list(arrays.values()))
+        self.kind = known_kind(kind or ("numpy" if of_arrays == "mlx" else of_arrays))
         self.names = list(specs)
         self._scalars = {n for n, spec in specs.items() if tuple(spec.shape) == ()}
-        self._frozen = {n for n, spec in specs.items() if spec.frozen}
+        self._frozen = {n for n, spec in specs.items() if spec.frozen or spec.is_buffer}
+        prefix = f"{name}." if name else ""
+        self._aliases = {prefix + alias: prefix + n for n, spec in specs.items() for alias in spec.aliases}
         made, fills = parameter_options(specs)
         shard = shard_options(
             strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
@@ -59,7 +67,7 @@ class ShardGroup:
             fill.forget()
         for own, parameter in zip(self.names, ShardGroup.module(self)) if given else ():
             if own in given:  # from where they lie
-                parameter.assign(_row(given[own]))
+                parameter.assign(one_row(given[own]))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {', '.join(self.names)}>"
@@ -67,9 +75,27 @@ class ShardGroup:
     @staticmethod
     def module(groups: ShardGroup | Sequence[ShardGroup]) -> Module:
         """A model of groups, for optimizers, clipping, load and save."""
-        all_groups = [groups] if isinstance(groups, ShardGroup) else list(groups)
-        handles = [handle_of(g, ShardGroup, "a shard group") for g in all_groups]
-        return Module(c.gw_module_from_groups(block("gw_shard_group", handles), len(handles)), all_groups[0]._mesh)
+        given = [groups] if isinstance(groups, ShardGroup) else list(groups)
+        for group in given:
+            handle_of(group, ShardGroup, "a shard group")
+        return GroupsModule([part for group in given for part in group._parts()])
+
+    def _parts(self) -> list[ShardGroup]:
+        """The groups that this one brings into a model."""
+        return [self]
+
+    def _store_buffers(self) -> None:
+        """Collective. Before the group's values are read: buffers of the caller's own module go into the group."""
+
+    def _store_own_buffers(self) -> None:
+        """Local. Before this rank's rows alone are read: likewise, this rank's own."""
+
+    def _fetch_buffers(self) -> None:
+        """Collective. After the group's values have changed: buffers go back to the caller's own module."""
+
+    def _forms(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """By whole name the dtype and the shape of what has others in its framework than in files."""
+        return {}
 
     def _all(self, part: Part, read_only: bool) -> dict[str, NewArray]:
         # A tensor keeps its memory: it outlives reshard and this object, and is never used again under an array.
@@ -92,7 +118,7 @@ class ShardGroup:
         for name in self.names:
             if name not in into:
                 raise InvalidArgument(f'into has no "{name}"')
-        views = [_row(self._place.borrow(into[n], f'into["{n}"]', OUTPUT, host=False)) for n in self.names]
+        views = [one_row(self._place.borrow(into[n], f'into["{n}"]', OUTPUT, host=False)) for n in self.names]
         c.gw_shard_group_unshard(self._h, block("v", views), self._place.stream)
         return {n: into[n] for n in self.names}
 
@@ -119,7 +145,7 @@ class ShardGroup:
             if len(gradients) != len(self.names):
                 raise InvalidArgument(f"gradients has {len(gradients)} arrays, {self.name} {len(self.names)} parameters")
             gradients = dict(zip(self.names, gradients))
-        views = [(self._index(n, "gradients"), _row(self._place.borrow(g, f'gradients["{n}"]'))) for n, g in gradients.items()]
+        views = [(self._index(n, "gradients"), one_row(self._place.borrow(g, f'gradients["{n}"]'))) for n, g in gradients.items()]
         for index, view in views:
             c.gw_shard_group_add_gradient(self._h, index, view, self._place.stream)
 
@@ -158,10 +184,30 @@ class ShardGroup:
         self._h = c.RELEASED
 
 
-def _row(view: View) -> View:
-    """A scalar as the library has it: one row."""
-    if view.shape:
-        return view
-    made: View = c.make_view(view.address, (1,), int(view.dtype), view, view.__dlpack_device__())
-    made.read_only = view.read_only
-    return made
+class GroupsModule(Module):
+    """A model of shard groups. What it reads of its groups, or writes, includes the buffers of the caller's own modules, and a
+    tied parameter stands under each of its names."""
+
+    def __init__(self, groups: Sequence[ShardGroup]) -> None:
+        handles = [group._h for group in groups]
+        super().__init__(c.gw_module_from_groups(block("gw_shard_group", handles), len(handles)),
+                         groups[0]._mesh if groups else None)
+        self._groups = list(groups)
+
+    def _before_reading(self) -> None:
+        for group in self._groups:
+            group._store_buffers()
+
+    def _before_reading_rows(self) -> None:
+        for group in self._groups:
+            group._store_own_buffers()
+
+    def _after_writing(self) -> None:
+        for group in self._groups:
+            group._fetch_buffers()
+
+    def _aliases(self) -> dict[str, str]:
+        return {alias: name for group in self._groups for alias, name in group._aliases.items()}
+
+    def _forms(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        return {name: form for group in self._groups for name, form in group._forms().items()}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, overload
 
+import numpy as np
+
 from . import _low as c
 from . import low
 from ._low import View
-from .arrays import FLOATING, HOST, Array, DTypeLike, NewArray, Place, dtype_of, first_kind, known_kind
+from .arrays import FLOATING, HOST, Array, DTypeLike, NewArray, Place, as_numpy, dtype_of, first_kind, known_kind
 from .enums import ContextMethod, DType, Part, Recompute
 from .errors import InvalidArgument, NotFound
 from .fp8 import Fp8Methods
@@ -19,7 +21,7 @@ from .objects import agree
 from .options import gangs_of, parallel_options, shard_options
 from .plan import Plan, plan_options
 from .structs import PathLike, block, fields_of, handle_of, path_of, struct
-from .tensors import Parameter, Tensor
+from .tensors import Parameter, Tensor, one_row
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -65,6 +67,23 @@ class Module(LoraMethods, Fp8Methods):
         self._mesh = gangs or self._mesh or current_gangs()
         self._place = self._place_in(self._mesh)
         return self
+
+    def _before_reading(self) -> None:
+        """Collective. What lies outside of the library, such as buffers of a PyTorch module, comes into it."""
+
+    def _before_reading_rows(self) -> None:
+        """Local. Likewise, before this rank's rows alone are read."""
+
+    def _after_writing(self) -> None:
+        """Collective. And goes out again."""
+
+    def _aliases(self) -> dict[str, str]:
+        """Further names of tied parameters, and the first one of each, where state dicts have every name."""
+        return {}
+
+    def _forms(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """By name the dtype and the shape of what has others in its framework than in files."""
+        return {}
 
     def release(self) -> None:
         """Drops the handle now."""
@@ -194,7 +213,7 @@ class Module(LoraMethods, Fp8Methods):
     # --- computing (collective)
 
     def forward(self, *inputs: Array, frame: Frame | None = None) -> list[NewArray]:
-        """Outputs, as arrays of the first input's framework. Without a frame: evaluation."""
+        """The list of outputs, also where there is one, as arrays of the first input's framework. Without a frame: evaluation."""
         views = [self._place.borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
         held = None if frame is None else handle_of(frame, Frame, "frame")
         made = c.gw_module_forward(self._h, block("v", views), len(views), held, self._place.stream)
@@ -290,8 +309,12 @@ class Module(LoraMethods, Fp8Methods):
         rank. `local`: this rank's rows alone, on the host, and the call is local."""
         known_kind(kind)  # before anything runs
         if local:
-            return {p.name: Tensor(c.gw_tensor_to_host(c.gw_parameter_tensor(p._h, Part.VALUE), None)).to(kind) for p in self}
-        return {p.name: p.gather(kind) for p in self}
+            self._before_reading_rows()
+            made = {p.name: Tensor(c.gw_tensor_to_host(c.gw_parameter_tensor(p._h, Part.VALUE), None)).to(kind) for p in self}
+        else:
+            self._before_reading()
+            made = {p.name: p.gather(kind) for p in self}
+        return {**made, **{alias: made[name] for alias, name in self._aliases().items()}}
 
     def load_state_dict(self, state: Mapping[str, Array], *, ignore_extra: bool = False) -> Self:
         """Collective. New values from arrays by name, whole ones or this rank's rows: what state_dict() gives, on any mesh if
@@ -310,12 +333,23 @@ class Module(LoraMethods, Fp8Methods):
         agree(None if self._mesh is None else self._mesh.root, refusal)
         for name, view in views.items():
             c.gw_parameter_assign(mine[name]._h, view, self._place.stream)
+        self._after_writing()
         return self
 
     def _fitting(self, state: Mapping[str, Array], name: str, parameter: Parameter) -> View:
-        if name not in state:
+        there = [n for n in (name, *(alias for alias, first in self._aliases().items() if first == name)) if n in state]
+        if not there:
             raise InvalidArgument(f"state has no {name}")
-        view = self._place.borrow(state[name], f'state["{name}"]')
+        for other in there[1:]:
+            if state[other] is not state[there[0]] and not np.array_equal(as_numpy(state[other]), as_numpy(state[there[0]])):
+                raise InvalidArgument(f"state has another {other} than {there[0]}, but the model ties them")
+        name = there[0]
+        given = state[name]
+        if parameter.is_buffer and dtype_of(getattr(given, "dtype", None)) not in FLOATING:  # a counter
+            given = as_numpy(given).astype(np.float64)
+        view = self._place.borrow(given, f'state["{name}"]')
+        if view.shape == () and parameter.shape == (1,):  # a scalar is one row
+            view = one_row(view)
         first, last = parameter.rows
         if view.shape not in (parameter.shape, (last - first, *parameter.shape[1:])):
             raise InvalidArgument(f'state["{name}"] has shape {list(view.shape)}, the parameter {list(parameter.shape)}, of '
@@ -349,7 +383,9 @@ class Module(LoraMethods, Fp8Methods):
         """folder/model.safetensors with Hugging Face's names, and config.json for a decoder; with max_file_bytes several files
         of up to so many bytes, and their index. One commit: readers find all of the earlier checkpoint or all of the new one,
         whenever the save ends or is killed."""
-        c.gw_module_save(self._h, path_of(folder, "folder"), struct(
+        where = path_of(folder, "folder")
+        self._before_reading()
+        c.gw_module_save(self._h, where, struct(
             "gw_save_options", dtype=dtype_of(dtype), max_file_bytes=max_file_bytes))
 
     def load(
@@ -360,4 +396,5 @@ class Module(LoraMethods, Fp8Methods):
         folder is a FileNotFoundError with its `filename`."""
         options = struct("gw_load_options", ignore_extra=ignore_extra, ignore_config=ignore_config)
         c.gw_module_load(self._h, path_of(path, "path"), options)
+        self._after_writing()
         return self

@@ -16,7 +16,7 @@ from .errors import InvalidArgument
 from .members import member
 from .names import InitLike
 from .numpy_arrays import as_ndarray
-from .structs import struct
+from .structs import block, struct
 
 Fill = Callable[[int, int], Array]
 
@@ -25,19 +25,25 @@ Fill = Callable[[int, int], Array]
 class Spec:
     """A parameter that the library will create. `init`: "normal", "zeros", "ones", or a function (first_row, last_row)
     -> rows. `dtype` None: f32 in shard groups, the model's in custom modules. An array instead of a Spec gives an f64
-    parameter when it is f64, else an f32 one, also of integers and half precisions."""
+    parameter when it is f64, else an f32 one, also of integers and half precisions. In shard groups: `is_buffer`: frozen, and
+    in files always of its own dtype; `aliases`: further names of a parameter that is tied."""
 
     shape: Sequence[int]
     dtype: Any = None
     init: InitLike | Fill = "normal"
     deviation: float = 0.02
     frozen: bool = False
+    is_buffer: bool = False
+    aliases: Sequence[str] = ()
 
 
 def spec_of(given: Any) -> Spec:
     """A Spec, dims, or an array whose values are the first ones."""
     if isinstance(given, Spec):
         return given
+    if isinstance(given, Mapping):
+        raise TypeError(f"a parameter is a {type(given).__name__} with the keys {', '.join(map(str, given))}, not an array: a group "
+                        "takes one dict of arrays; give a nested one flat, with names such as \"layer.kernel\"")
     if isinstance(given, (tuple, list)):
         if not all(isinstance(n, (int, np.integer)) for n in given):
             raise TypeError(f"a {type(given).__name__} of integers is a parameter's dims; first values are an array, "
@@ -81,7 +87,8 @@ def parameter_options(specs: Mapping[str, Spec]) -> tuple[list[Any], list[Filler
         else:
             first = struct("gw_init_options", kind=member(Init, spec.init, f"init of {name}"), deviation=spec.deviation)
         made.append(struct("gw_parameter_options", name=name, dims=tuple(spec.shape), ndim=len(spec.shape),
-                           dtype=dtype_of(spec.dtype), frozen=spec.frozen, initializer=first))
+                           dtype=dtype_of(spec.dtype), frozen=spec.frozen, is_buffer=spec.is_buffer, initializer=first,
+                           aliases=block("t", spec.aliases), alias_count=len(spec.aliases)))
     return made, fills
 
 

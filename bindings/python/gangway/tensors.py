@@ -133,3 +133,12 @@ class Parameter:
     def assign(self, values: Array) -> None:
         """Collective. New values from a floating array of the global shape, or of this rank's rows alone."""
         c.gw_parameter_assign(self._h, self._place.borrow(values, "values"), self._place.stream)
+
+
+def one_row(view: View) -> View:
+    """A scalar as the library has it: one row."""
+    if view.shape:
+        return view
+    made: View = c.make_view(view.address, (1,), int(view.dtype), view, view.__dlpack_device__())
+    made.read_only = view.read_only
+    return made

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import weakref
 from contextlib import contextmanager, suppress
 from typing import Any, Iterator, Mapping
 
 from .arrays import Array, DTypeLike, NewArray
-from .errors import GangwayError, InvalidArgument
+from .errors import GangwayError, InvalidArgument, InvalidState
 from .groups import ShardGroup
 from .mesh import Gangs
 from .names import StrategyLike
 from .parameters import Spec, spec_of
+from .torch_buffers import TorchBuffers, names_of_tied, persistent_buffers
 
 
 class TorchGroup(ShardGroup):
@@ -23,15 +25,33 @@ class TorchGroup(ShardGroup):
         super().__init__(gangs, name, parameters, kind="torch", **options)
         self.module_of_torch = module
         self._own = dict(module.named_parameters())
+        homes = dict(persistent_buffers(module, name))
+        self._buffers = [TorchBuffers(homes, gangs)] if homes else []
+        _refuse_empty_state_dicts(module, weakref.ref(self))
         for parameter in self._own.values():
             setattr(parameter, _MARK, True)
         self._hide()
+
+    def _parts(self) -> list[ShardGroup]:
+        return [self, *self._buffers]
+
+    def _forms(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        prefix = f"{self.name}." if self.name else ""
+        made: dict[str, tuple[str, tuple[int, ...]]] = {prefix + name: ("", ()) for name in self._scalars}
+        return {**made, **{alias: made[name] for alias, name in self._aliases.items() if name in made}}
+
+    def release(self) -> None:
+        """Drops the handles now."""
+        for buffers in self._buffers:
+            buffers.release()
+        super().release()
 
     def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, NewArray]:
         """Collective. As ShardGroup.unshard(), and the module's parameters hold the values."""
         full = super().unshard(into)
         for name, parameter in self._own.items():
             parameter.data = full[name]
+        self._hidden = False
         return full
 
     def reshard(self) -> None:
@@ -78,9 +98,24 @@ class TorchGroup(ShardGroup):
             self.reshard()
 
     def _hide(self) -> None:
+        self._hidden = True
         for parameter in self._own.values():
             parameter.grad = None
             parameter.data = parameter.data.new_empty(0)
+
+
+def _refuse_empty_state_dicts(module: Any, group: weakref.ref[TorchGroup]) -> None:
+    """The module's own state_dict() has parameters without elements while they are sharded: a file of it would be lost work."""
+
+    def check(*_: Any) -> None:
+        held = group()
+        if held is not None and held._hidden:
+            raise InvalidState(f"state_dict of {type(module).__name__}: its parameters are sharded and empty here; "
+                               "gw.ShardGroup.module(group).state_dict() has the values, as has the module itself inside of "
+                               "group.unsharded()")
+
+    for part in module.modules():
+        part.register_state_dict_pre_hook(check)
 
 
 _MARK = "_gangway_sharded"  # of a parameter whose values a group has
@@ -106,7 +141,9 @@ def shard(
         group.reduce()
         opt.step(scale=1 / gangs.size)
 
-    Buffers stay whole and are the module's. Parameters that need no gradient are frozen, tied ones are one. A bfloat16 or
+    Parameters that need no gradient are frozen, tied ones are one. Buffers stay whole and are the module's: each rank computes
+    with its own, and state dicts, files and checkpoints have those of rank 0, which a load gives to all. So they have the names of
+    module.state_dict(), each name of what is tied, too; what get_extra_state() gives is not among them. A bfloat16 or
     float16 module has f32 masters; in float16 multiply the loss by opt.loss_scale. `name`: stands before the names of the
     parameters in files, with a dot; None: they keep the module's own names. The other options are those of
     Module.parallelize(). A parameter is sharded once. For less memory, shard each block by itself, with its path as name."""
@@ -119,6 +156,7 @@ def shard(
     label = name or type(module).__name__
     parameters: dict[str, Spec] = {}
     dtypes = set()
+    tied = names_of_tied(module.named_parameters(remove_duplicate=False))
     for own, parameter in module.named_parameters():
         if getattr(parameter, _MARK, False):
             raise InvalidArgument(f"{own} of {label} is sharded already: a parameter belongs to one group")
@@ -128,7 +166,7 @@ def shard(
             raise InvalidArgument(f"{own} is {parameter.dtype}; shard takes float32, float64, bfloat16 and float16: convert the module, "
                                   "for example by module.bfloat16()")
         first = spec_of(parameter)
-        parameters[own] = Spec(first.shape, first.dtype, first.init, frozen=not parameter.requires_grad)
+        parameters[own] = Spec(first.shape, first.dtype, first.init, frozen=not parameter.requires_grad, aliases=tied[own])
         dtypes.add(parameter.dtype)
     if not parameters:
         raise InvalidArgument(f"{label} has no parameters to shard")
