@@ -39,8 +39,6 @@ std::vector<CheckpointPart> parts_of(const gw_checkpoint_part* parts, size_t cou
   std::vector<CheckpointPart> all;
   for (size_t i = 0; i < count; ++i) {
     const gw_checkpoint_part p = read_element(parts, i, gw_checkpoint_part_init, "parts");
-    if (p.optimizer != nullptr && p.optimizer->model != required(p.model, "parts[i].model").model)
-      fail(Code::invalid_argument, "parts[", i, "].optimizer was made for another model");
     all.push_back({text_or(p.name, ""), &required(p.model, "parts[i].model").ready(),
                    p.optimizer != nullptr ? p.optimizer->optimizer.get() : nullptr,
                    text_or(p.carry_from, "")});
