@@ -42,13 +42,15 @@ gw_status set_error(const Error& error) noexcept {
 
 namespace {
 
+// Returns the error with the name of the call in its text, if it is a refusal whose text names nothing yet,
+// and as its op, if no collective is.
 Error with_call_name(const Error& error, const char* call) {
   const bool refusal = error.code() == Code::invalid_argument || error.code() == Code::not_supported ||
                        error.code() == Code::invalid_state || error.code() == Code::busy;
-  if (!refusal || error.message().find(": ") != std::string::npos) return error;
-  Error result(error.code(), text(call, ": ", error.message()));
+  const bool named = !refusal || error.message().find(": ") != std::string::npos;
+  Error result(error.code(), named ? error.message() : text(call, ": ", error.message()));
   result.gang = error.gang;
-  result.op = error.op;
+  result.op = error.op.empty() ? call : error.op;
   result.rank = error.rank;
   result.peer = error.peer;
   result.system_error = error.system_error;
