@@ -15,6 +15,7 @@ import random
 import re
 import sys
 from array import array
+from collections import Counter
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
@@ -23,6 +24,10 @@ import numpy as np
 from .structs import shown
 
 _BATCH = 256  # documents that are encoded at once, on all cores
+_PACKED = (".gz", ".bz2", ".xz", ".zst")
+# Half of a pair, which JSON can write (\ud800) and no tokenizer takes; json.loads has joined whole pairs.
+_SURROGATES = dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
+_ESCAPES = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}
 
 
 class _Refused(Exception):
@@ -78,15 +83,21 @@ class _Writer:
 
 
 def _documents(inputs: Sequence[Path], key: str, separator: str) -> Iterator[str]:
-    """The documents that are not empty."""
+    """The documents. An empty one is "", where the file says that it is one: not between two separators."""
     for path in inputs:
-        with open(path, encoding="utf-8", newline="") as file:
-            if path.suffix == ".jsonl":
-                yield from _of_json(path, file, key)
-            elif separator:
-                yield from _separated(file, separator)
-            else:
-                yield from filter(None, [file.read()])
+        if path.suffix in _PACKED:
+            raise _Refused(f"{path} is packed; unpack it first")
+        # utf-8-sig takes the byte order mark away that some programs begin a file with.
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            try:
+                if path.suffix == ".jsonl":
+                    yield from _of_json(path, file, key)
+                elif separator:
+                    yield from _separated(file, separator)
+                else:
+                    yield file.read()
+            except UnicodeDecodeError as error:
+                raise _Refused(f"{path} is no UTF-8: {error.reason} in the block of bytes {error.object[error.start:error.end]!r}") from None
 
 
 def _of_json(path: Path, file: Any, key: str) -> Iterator[str]:
@@ -99,8 +110,7 @@ def _of_json(path: Path, file: Any, key: str) -> Iterator[str]:
             raise _Refused(f"{path}, line {number}: no JSON object with \"{key}\" ({type(error).__name__})") from None
         if not isinstance(text, str):
             raise _Refused(f"{path}, line {number}: \"{key}\" is a {type(text).__name__}, not a text")
-        if text:
-            yield text
+        yield text if text.isascii() else text.translate(_SURROGATES)
 
 
 def _separated(file: Any, separator: str) -> Iterator[str]:
@@ -140,7 +150,10 @@ def _aside(count: int, share: float, seed: int) -> set[int]:
 def _write(asked: argparse.Namespace, writers: list[_Writer], tokenizer: Any, end: int | None, separator: str) -> None:
     from .progress import progress
 
-    count = sum(1 for _ in _documents(asked.texts, asked.key, separator))
+    counts = Counter(bool(text) for text in _documents(asked.texts, asked.key, separator))
+    count = counts[True]
+    if counts[False]:
+        print(f"{counts[False]} empty documents are left out")
     if count == 0:
         raise _Refused("the inputs have no document")
     aside = _aside(count, asked.validation, asked.seed)
@@ -157,18 +170,23 @@ def _write(asked: argparse.Namespace, writers: list[_Writer], tokenizer: Any, en
             number += 1
         waiting.clear()
 
-    for document in progress(_documents(asked.texts, asked.key, separator), rank=0, total=count, unit=" documents"):
+    for document in progress(filter(None, _documents(asked.texts, asked.key, separator)), rank=0, total=count, unit=" documents"):
         waiting.append(document)
         if len(waiting) == _BATCH:
             flush()
     flush()
 
 
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1] not in _ESCAPES:
+        raise _Refused(f"the separator has {found[0]}, which is not known; \\n, \\t, \\0 and \\\\ are")
+    return _ESCAPES[found[1]]
+
+
 def _run(asked: argparse.Namespace) -> None:
     if asked.lines and asked.separator:
         raise _Refused("give either --lines or --separator")
-    known = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}
-    separator = "\n" if asked.lines else re.sub(r"\\([nt0\\])", lambda found: known[found[1]], asked.separator or "")
+    separator = "\n" if asked.lines else re.sub(r"\\(.?)", _unescaped, asked.separator or "", flags=re.DOTALL)
     missing = [path for path in asked.texts if not path.is_file()]
     if missing:
         raise _Refused(f"{missing[0]} is no file")

@@ -166,6 +166,7 @@ def test_json_lines_become_documents(tmp_path, words, ending, capsys):
     text.write_text('{"text": "a b"}\n\n{"text": ""}\n{"text": "c"}\n')
     tokens.main(["--tokenizer", "folder", str(text), str(out), "--sequence", "12"])
     assert "5 tokens of 2 documents" in (said := capsys.readouterr().out) and "1 rows of 12 tokens" in said
+    assert "1 empty documents are left out" in said
     assert rows_of(out, 2) == [[1, 2, 0], [3, 0]]
 
 
@@ -176,16 +177,29 @@ def test_validation_and_separators_cut_whole_documents(tmp_path, words):
     assert len(rows_of(out, 16)) == 16 and len(rows_of(tmp_path / "out.validation.bin", 4)) == 4
 
 
+def test_half_a_surrogate_pair_is_replaced_and_a_byte_order_mark_taken_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens, "_tokenizer", lambda folder: (Words(["<end>", "a", "a\ufffd", "\U0001f600"]), 0))
+    text, out = tmp_path / "in.jsonl", tmp_path / "out.bin"
+    text.write_text('\ufeff{"text": "a"}\n{"text": "a\\ud800 \\ud83d\\ude00"}\n')
+    tokens.main(["--tokenizer", "folder", str(text), str(out)])
+    assert rows_of(out, 2) == [[1, 0], [2, 3, 0]]
+
+
 def test_what_cannot_be_done_is_one_line(tmp_path, words):
+    (tmp_path / "packed.jsonl.gz").touch()
+    (tmp_path / "latin.txt").write_bytes(b"a\xe9b")
     text, out = tmp_path / "in.jsonl", tmp_path / "out.bin"
     text.write_text('{"text": "a"}\n{"other": 1}\n')
     for arguments, why in (
         ([text, out], "line 2: no JSON object with \"text\""), ([text, tmp_path / "x.txt"], "neither a .bin nor"),
         ([tmp_path / "none", out], "none is no file"), ([text, out, "--key", "other"], "line 1: no JSON object"),
+        ([tmp_path / "packed.jsonl.gz", out], "packed.jsonl.gz is packed; unpack it first"),
+        ([tmp_path / "latin.txt", out], "latin.txt is no UTF-8"),
+        ([text, out, "--separator", r"\q"], r"the separator has \\q, which is not known"),
     ):
         with pytest.raises(SystemExit, match=why):
             tokens.main(["--tokenizer", "folder", *map(str, arguments)])
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "latin.txt", "packed.jsonl.gz"]
 
 
 def test_without_the_package_or_the_file_it_says_what_is_missing(tmp_path):
