@@ -72,8 +72,23 @@ def dtype_of(dtype: Any) -> DType:
     return member(DType, LONG_NAMES.get(name, name), "dtype")
 
 
+# Arrays whose memory other arrays share, or read later, as if it never changed; by the root of their module's name.
+_IMMUTABLE = {
+    "jax": "a JAX array, which is immutable", "jaxlib": "a JAX array, which is immutable",
+    "mlx": "an MLX array, whose memory other arrays share and lazy ones read later",
+    "tensorflow": "a TensorFlow tensor, which is immutable",
+}
+
+
+def _check_concrete(array: Any) -> None:
+    """Inside of jax.jit, jax.vmap and the like, arrays have no values."""
+    if isinstance(array, sys.modules["jax"].core.Tracer):
+        raise NotSupported("gangway moves values, which arrays inside of jax.jit, jax.grad, jax.vmap and the like do not have: call "
+                           "it outside of them; the collectives of gangway.autograd go through jax.grad and jax.vjp")
+
+
 def kind_of(array: Any) -> Kind:
-    """Which framework an array is of: numpy, torch or jax; others count as numpy, on a GPU as the library's own, tensor."""
+    """Which framework an array is of: numpy, torch, jax or mlx; others count as numpy, on a GPU as the library's own, tensor."""
     if type(array) is np.ndarray:
         return "numpy"
     root = type(array).__module__.partition(".")[0]
@@ -81,6 +96,8 @@ def kind_of(array: Any) -> Kind:
         return "jax"
     if root == "torch":
         return "torch"
+    if root == "mlx":
+        return "mlx"
     device = getattr(array, "__dlpack_device__", None)
     return "numpy" if device is None or device()[0] != CUDA else "tensor"
 
@@ -94,8 +111,11 @@ def borrow(array: Array, name: str, wants: int = CONTIGUOUS) -> View:
     """A view of the array's own memory, on the host or on a GPU. A refusal names the argument and the reason."""
     if isinstance(array, np.ndarray):
         return borrow_numpy(array, name, wants)
-    if wants & WRITABLE and kind_of(array) == "jax":
-        raise InvalidArgument(f"{name} is a JAX array, which is immutable; use the form that returns a new one")
+    root = type(array).__module__.partition(".")[0]
+    if wants & WRITABLE and root in _IMMUTABLE:
+        raise InvalidArgument(f"{name} is {_IMMUTABLE[root]}; use the form that returns a new one")
+    if root in ("jax", "jaxlib"):
+        _check_concrete(array)
     view: View = c.borrow(array, name, wants)
     return view
 
@@ -148,7 +168,7 @@ def _widened(array: Any, view: View, name: str) -> Any:
 
 
 HOST = Place("cpu")
-_KINDS = ("numpy", "torch", "jax", "tensor")
+_KINDS = ("numpy", "torch", "jax", "mlx", "tensor")
 
 
 def known_kind(kind: str) -> Kind:
@@ -156,16 +176,16 @@ def known_kind(kind: str) -> Kind:
     if kind not in _KINDS:
         raise _unknown(kind)
     if kind != "tensor":
-        importlib.import_module(kind)
+        importlib.import_module("mlx.core" if kind == "mlx" else kind)
     return cast(Kind, kind)
 
 
 def _unknown(kind: str) -> InvalidArgument:
-    return InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch, jax and tensor are known')
+    return InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch, jax, mlx and tensor are known')
 
 
 def as_kind(view: View, kind: str) -> NewArray:
-    """The same memory as an array of a framework."""
+    """The same memory as an array of a framework; MLX copies it, as its arrays are immutable."""
     if kind == "tensor":
         return view
     if kind == "numpy":
@@ -177,7 +197,15 @@ def as_kind(view: View, kind: str) -> NewArray:
         return importlib.import_module("torch").from_dlpack(view)
     if kind == "jax":
         return importlib.import_module("jax").dlpack.from_dlpack(_Immutable(view))
+    if kind == "mlx":
+        return _mlx(as_ndarray(view))
     raise _unknown(kind)
+
+
+def _mlx(array: np.ndarray[Any, Any]) -> NewArray:
+    mx = importlib.import_module("mlx.core")
+    name = array.dtype.name
+    return mx.array(array, dtype=getattr(mx, "bool_" if name == "bool" else name))  # by itself it makes f32 of f64
 
 
 class _Immutable:
@@ -221,6 +249,8 @@ class Made:
 
     def array(self) -> NewArray:
         """The array, once it is written."""
+        if self._kind == "mlx":
+            return _mlx(self._array)
         return as_kind(self._array, "jax") if self._kind == "jax" else self._array
 
 

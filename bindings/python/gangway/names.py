@@ -24,7 +24,7 @@ StyleLike = Union[Style, Literal["replicate", "colwise", "rowwise", "sequence_pa
 InitLike = Union[Init, Literal["normal", "zeros", "ones"]]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "zb-h2", "zbv", "dualpipev"]
 """The schedules of pipelines; others go as schedule_csv."""
-Kind = Literal["numpy", "torch", "jax", "tensor"]
+Kind = Literal["numpy", "torch", "jax", "mlx", "tensor"]
 """A framework of arrays; "tensor": the library's own."""
 Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2", "gpt2", "phi3"]
 MeshPreset = Literal["single", "ddp", "fsdp", "hsdp", "tp", "tp+fsdp", "pp", "3d"]

@@ -333,6 +333,7 @@ def test_torch_tensors_are_used_in_place(gangs):
 
 @over(2, needs="jax")
 def test_jax_arrays_get_a_new_result(gangs):
+    import jax
     import jax.numpy as jnp
 
     gang = gangs.root
@@ -342,4 +343,24 @@ def test_jax_arrays_get_a_new_result(gangs):
     y = gang.all_reduce(x)
     assert type(y) is type(x) and y.tolist() == [3.0] * 3 and x.tolist() == [gang.rank + 1.0] * 3
     assert gang.all_gather(x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+    for transformed in (jax.jit(gang.all_reduce), jax.grad(lambda v: gang.all_reduce(v).sum())):
+        with pytest.raises(gw.NotSupported, match="arrays inside of jax.jit, jax.grad, jax.vmap .* do not have"):
+            transformed(x)
+    gang.barrier()
+
+
+@over(1, 2, needs="mlx")
+def test_mlx_arrays_get_a_new_result_and_stay_as_they_are(gangs):
+    import mlx.core as mx
+
+    gang = gangs.root
+    x = mx.full(3, gang.rank + 1.0)
+    later = x + 1  # reads x when it is asked for
+    for call in (lambda: gang.all_reduce_(x), lambda: gang.all_reduce_into_(x, x)):
+        with pytest.raises(gw.InvalidArgument, match="is an MLX array, whose memory other arrays share"):
+            call()
+    for dtype in (mx.float32, mx.bfloat16, mx.float16, mx.int32):
+        y = gang.all_reduce(x.astype(dtype))
+        assert type(y) is type(x) and y.dtype == dtype and y.tolist() == [gang.size * (gang.size + 1) / 2] * 3
+    assert later.tolist() == [gang.rank + 2.0] * 3
     gang.barrier()
