@@ -56,6 +56,16 @@ def test_ddp_trains_as_on_gloo(world):
 
 
 @group_of(2)
+def test_a_compiled_ddp_model_trains_as_on_gloo(world):
+    """Its buffer is broadcast in forward, which torch.compile traces."""
+    def build(mesh):
+        model = torch.nn.Sequential(net(), torch.nn.BatchNorm1d(8))
+        return torch.compile(torch.nn.parallel.DistributedDataParallel(model, process_group=mesh.get_group()), backend="eager")
+
+    same(world, build)
+
+
+@group_of(2)
 def test_ddp_with_communication_hooks_and_views(world):
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 

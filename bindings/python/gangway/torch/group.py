@@ -25,6 +25,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
+_is_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
 _modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # of those who look at the dispatcher's calls
 
 
@@ -33,7 +34,8 @@ def _direct(name: str, kind: Any) -> Callable[..., Any]:
     base = getattr(dist.ProcessGroup, name)
 
     def call(self: Group, *arguments: Any, **named: Any) -> Any:
-        if named or not arguments or not isinstance(arguments[-1], kind) or _modes():
+        # torch.compile knows a process group as an opaque object and traces the call of its base class alone.
+        if _is_compiling() or named or not arguments or not isinstance(arguments[-1], kind) or _modes():
             return base(self, *arguments, **named)
         return getattr(self._backend, name)(*arguments)
 
