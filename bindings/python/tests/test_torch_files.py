@@ -199,6 +199,38 @@ def test_a_round_trip_keeps_every_bit(saved, tmp_path):
         assert {name: value.tobytes() for name, value in before.items()} == {name: value.tobytes() for name, value in after.items()}
 
 
+@pytest.mark.parametrize("family", ["gpt2", "phi3"])
+def test_states_of_families_with_other_names_go_both_ways(tmp_path, family):
+    """Fused rows and transposed matrices: the step after is that of a run that was never stopped, to the last bit."""
+    def make(seed):
+        model = gw.Decoder(family=family, vocab=19, dim=12, layers=2, heads=2, max_positions=16).parallelize(seed=seed)
+        return model, gw.AdamW(model, lr=1e-2)
+
+    model, opt = make(1)
+    train(model, opt, range(2))
+    run = gw.Checkpoints(tmp_path / "run", synchronous=True)
+    run.save(model, opt)
+    convert("from-gangway", tmp_path / "run" / "step-00000002", tmp_path / "dcp")
+    held = dcp.FileSystemReader(str(tmp_path / "dcp")).read_metadata().state_dict_metadata
+    moments = {name.removeprefix("optim.state.").removesuffix(".exp_avg"): held[name].size for name in held if name.endswith(".exp_avg")}
+    assert moments and all(size == held[f"model.{name}"].size for name, size in moments.items())
+    assert held["model.lm_head.weight"].size == (19, 12)  # gpt2 ties it
+    convert("to-gangway", tmp_path / "dcp", tmp_path / "back")
+    (tmp_path / "own").mkdir()  # the library's own names and layouts
+    write(tmp_path / "own" / "optimizer.safetensors", {
+        "step": np.array([2], np.int64), **{f"{state}.{p.name}": p.state(opt, state).astype(np.float64)
+                                            for p in model for state in ("exp_avg", "exp_avg_sq")}})
+    losses = train(model, opt, range(2, 4))
+    for folder in ("back", "own"):
+        other, other_opt = make(2)
+        other.load(tmp_path / "back" / "model.safetensors")
+        gw.load_optimizer(other_opt, tmp_path / folder / "optimizer.safetensors")
+        assert train(other, other_opt, range(2, 4)) == losses
+    other, other_opt = make(3)
+    run.restore(other, other_opt)
+    assert train(other, other_opt, range(2, 4)) == losses
+
+
 def test_what_cannot_be_converted_is_named(saved, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
