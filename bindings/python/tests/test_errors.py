@@ -51,7 +51,7 @@ def test_each_status_that_a_step_fails_with_arrives_as_its_own_exception(status)
     error = caught.value
     assert type(error) is errors.BY_STATUS[status]
     assert error.text == f"InC: its forward callback returned {status:d} ({status.name})" == str(error)
-    assert (error.code, error.rank, error.peer, error.gang, error.op) == (status, -1, -1, "", "")
+    assert (error.code, error.rank, error.peer, error.gang, error.op) == (status, -1, -1, "", "gw_train_step")
 
 
 def test_an_entry_that_a_store_alters_fails_the_gang():

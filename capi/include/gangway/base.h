@@ -112,7 +112,7 @@ typedef struct gw_error_info {
   int32_t system_error; /* The errno of a system call, or 0. */
   const char *message;  /* One line of UTF-8; never null. */
   const char *gang;     /* The name of the gang, or "". */
-  const char *op;       /* The collective, or the call such as "gw_gangs_get". */
+  const char *op;       /* The collective, or the call such as "gw_gangs_get", or "". */
   const char *path;     /* The file that a system call failed for, or "". */
 } gw_error_info;
 

@@ -144,7 +144,7 @@ pub struct gw_error_info {
     pub message: *const ::std::os::raw::c_char,
     #[doc = " The name of the gang, or \"\"."]
     pub gang: *const ::std::os::raw::c_char,
-    #[doc = " The collective, or the call such as \"gw_gangs_get\"."]
+    #[doc = " The collective, or the call such as \"gw_gangs_get\", or \"\"."]
     pub op: *const ::std::os::raw::c_char,
     #[doc = " The file that a system call failed for, or \"\"."]
     pub path: *const ::std::os::raw::c_char,
