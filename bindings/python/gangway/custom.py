@@ -226,7 +226,7 @@ class Custom(Module):
                  inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,
                  name: str | None = None, kind: Kind = "numpy", parallel_plan: str | None = None,
                  parameter_groups: Sequence[str] | None = None) -> None:
-        made, _ = parameter_options({n: spec_of(p) for n, p in (parameters or {}).items()})
+        made, _ = parameter_options({n: spec_of(p, n) for n, p in (parameters or {}).items()})
         kids = dict(children or {})
         label = name or type(behaviour).__name__
         inner = _Inner(behaviour, label, known_kind(kind), list(parameters or {}), list(kids))

@@ -47,7 +47,7 @@ class ShardGroup:
         self._place = HOST if self._mesh is None else self._mesh.root._place
         arrays: dict[str, Any] = {n: p for n, p in parameters.items() if not isinstance(p, (Spec, tuple, list))}
         given = {n: self._place.borrow(p, n) for n, p in arrays.items() if kind_of(p) == "tensor"}
-        specs = {n: spec_of(given.get(n, p)) for n, p in parameters.items()}
+        specs = {n: spec_of(given.get(n, p), n) for n, p in parameters.items()}
         self.name = name
         of_arrays = first_kind(list(arrays.values()))
         self.kind = known_kind(kind or ("numpy" if of_arrays == "mlx" else of_arrays))

@@ -37,12 +37,12 @@ class Spec:
     aliases: Sequence[str] = ()
 
 
-def spec_of(given: Any) -> Spec:
-    """A Spec, dims, or an array whose values are the first ones."""
+def spec_of(given: Any, name: str = "") -> Spec:
+    """A Spec, dims, or an array whose values are the first ones. `name`: of the parameter, for errors."""
     if isinstance(given, Spec):
         return given
     if isinstance(given, Mapping):
-        raise TypeError(f"a parameter is a {type(given).__name__} with the keys {', '.join(map(str, given))}, not an array: a group "
+        raise TypeError(f"parameter {name} is a {type(given).__name__} with the keys {', '.join(map(str, given))}, not an array: a group "
                         "takes one dict of arrays; give a nested one flat, with names such as \"layer.kernel\"")
     if isinstance(given, (tuple, list)):
         if not all(isinstance(n, (int, np.integer)) for n in given):

@@ -81,7 +81,7 @@ def test_a_step_refuses_gradients_that_are_not_reduced(gangs):
 
 @together(1)
 def test_a_nested_dict_is_refused_by_its_keys(gangs):
-    with pytest.raises(TypeError, match="a parameter is a dict with the keys b, not an array: .* give a nested one flat"):
+    with pytest.raises(TypeError, match="parameter a is a dict with the keys b, not an array: .* give a nested one flat"):
         gw.ShardGroup(gangs, "q", {"a": {"b": np.ones(4, np.float32)}})
 
 
