@@ -251,8 +251,21 @@ end
 packed(object) = (io = IOBuffer(); serialize(io, object); take!(io))
 unpacked(bytes) = deserialize(IOBuffer(bytes))
 
-"The root's object on every rank, by Serialization: peers run what they get, so only among ranks that trust one another."
-bcast_object(gang::Gang, object = nothing; root = 0) =
-    unpacked(bcast_bytes(gang, rank(gang) == root ? packed(object) : UInt8[]; root = root))
+function check_trust(call, allowed)
+    allowed || throw(ArgumentError("$call: Serialization runs what it reads from other ranks: pass allow_serialization = true " *
+                                   "where the ranks trust one another, or send bytes"))
+end
+
+"""
+The root's object on every rank. Serialization runs what it reads, so every rank passes `allow_serialization = true`, and only among
+ranks that trust one another; `bcast_bytes` needs no trust.
+"""
+function bcast_object(gang::Gang, object = nothing; root = 0, allow_serialization = false)
+    check_trust("bcast_object", allow_serialization)
+    return unpacked(bcast_bytes(gang, rank(gang) == root ? packed(object) : UInt8[]; root = root))
+end
 "Every rank's object, by Serialization (as `bcast_object`)."
-allgather_objects(gang::Gang, object) = map(unpacked, allgather_bytes(gang, packed(object)))
+function allgather_objects(gang::Gang, object; allow_serialization = false)
+    check_trust("allgather_objects", allow_serialization)
+    return map(unpacked, allgather_bytes(gang, packed(object)))
+end

@@ -133,7 +133,8 @@ fact("bytes, flags, numbers and objects reach every rank") do
     Gangway.wait_all([adds, flags])
     @test (added[], flag[]) == (sum(OTHERS), 1)
     @test Gangway.bcast_object(GANG, ME == 0 ? Dict("a" => 1:3) : nothing) == Dict("a" => 1:3)
-    @test Gangway.allgather_objects(GANG, (ME, "x")) == [(r, "x") for r in OTHERS]
+    @test_throws "allow_serialization = true" Gangway.bcast_object(GANG, 1)
+    @test Gangway.allgather_objects(GANG, (ME, "x"); allow_serialization = true) == [(r, "x") for r in OTHERS]
 end
 
 fact("gangs of gangs: lists, colors, duplicates, meshes") do

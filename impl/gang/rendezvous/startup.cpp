@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
@@ -12,6 +13,7 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "gang/rendezvous/hmac.h"
 #include "gang/rendezvous/identity.h"
 #include "gang/rendezvous/resolve.h"
@@ -113,10 +115,24 @@ int slurm_local_size(const Environment& e, int size, int local_rank) {
   return std::max(listed ? tasks_on_node(tasks, integer("SLURM_NODEID", 0, kMostRanks)) : 0, local_rank + 1);
 }
 
+const char* text_or_none(const char* variable) {
+  const char* const value = lookup(variable);
+  return value != nullptr ? value : "none";
+}
+
 bool read_slurm(Environment& e) {
   // SLURM_NTASKS alone means the shell of an allocation, not a task.
   if (lookup("SLURM_PROCID") == nullptr) return false;
-  const Place place = *read_place("SLURM_PROCID", "SLURM_NTASKS");
+  const char* const tasks = either("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS");
+  if (lookup("SLURM_JOB_ID") != nullptr && lookup("SLURM_STEP_ID") == nullptr) {
+    static std::atomic<bool> told = false;
+    if (!told.exchange(true))
+      log(LogLevel::warning,
+          text("this process is the batch script of Slurm's job, with ", tasks, " = ", text_or_none(tasks),
+               ", and none of its tasks: it is one rank. srun starts the tasks"));
+    return false;
+  }
+  const Place place = *read_place("SLURM_PROCID", tasks);
   std::optional<Place> local;
   if (lookup("SLURM_LOCALID") != nullptr) {
     const int rank = integer("SLURM_LOCALID", 0, place.size - 1);

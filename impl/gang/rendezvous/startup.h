@@ -1,6 +1,7 @@
 // Finds out which rank this process is. The sources, in this order: explicit options; RANK, WORLD_SIZE,
-// LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun and gangrun set (on one host RANK
-// and WORLD_SIZE are enough); the variables of Slurm; of Open MPI; of PMI. If none is set: one rank.
+// LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun and gangrun set (on one host
+// RANK and WORLD_SIZE are enough); the variables of a step of Slurm (its batch script is no task); of Open
+// MPI; of PMI. If none is set: one rank.
 //
 // Thread rule: any thread that may read the environment.
 #pragma once

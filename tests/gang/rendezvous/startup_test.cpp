@@ -57,6 +57,13 @@ TEST_F(Startup, EveryLauncherIsUnderstood) {
   EXPECT_EQ(place(read({{"RANK", "1"}, {"WORLD_SIZE", "2"}})), "torchrun 1/2 local 1/2");
   EXPECT_EQ(place(read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node7"}})),
             "torchrun 1/2 local 0/1");
+  const Variables script = {
+      {"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}};
+  EXPECT_EQ(place(read(script)), "none 0/1 local 0/1") << "a batch script is no task";
+  Variables interactive = script;
+  interactive["SLURM_STEP_ID"] = "4294967290";
+  interactive["SLURM_STEP_NUM_TASKS"] = interactive["SLURM_STEP_NUM_NODES"] = "1";
+  EXPECT_EQ(place(read(interactive)), "slurm 0/1 local 0/1") << "the step has fewer tasks than the job";
   EXPECT_EQ(place(read({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "3"}})),
             "slurm 3/4 local 3/4");
   EXPECT_EQ(place(read({{"OMPI_COMM_WORLD_RANK", "2"},
