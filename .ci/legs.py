@@ -28,6 +28,7 @@ import times  # noqa: E402
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped", re.M)
 BEFORE = re.compile(r"^\d+ passed, of them (\d+) before$", re.M)
 MOST_SECONDS = {"run": 80 * 60, "full": 8 * 3600}  # of a leg, which then has failed
+MOST_RED = 40  # lines about failures that are said again at the end, from which a long log is read
 MOST_MEMORY_KIB = 12 << 20  # while more is in use, no further leg starts
 
 
@@ -193,12 +194,12 @@ def main(words):
     peak = run_all(legs, logs, 1 if full else 2 * (os.cpu_count() or 1))
     red = [line for leg in legs if leg.failed and leg.log for line in re.findall(r"^failed: .*", leg.log.read_text(errors="replace"), re.M)]
     told = [] if full else flaky.forgive(legs)
-    if red:
-        say("\n".join(["=== what failed", *red]))  # again, since a long log is read from its end
     say("\n".join(["=== what ran", *(leg.line() for leg in legs)]))
     say(f"{time.monotonic() - started:.0f} s; {peak >> 20} GiB of memory at most")
     write_sums(legs, record)
     late = times.report(top, legs, began)
+    if red:
+        say("\n".join(["=== what failed", *red[:MOST_RED], *(["..."] if len(red) > MOST_RED else [])]))
     for line in [*late, *told]:
         say(line)
     before = sum(leg.before for leg in legs)
