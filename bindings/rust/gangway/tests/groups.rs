@@ -19,6 +19,21 @@ fn line(gangs: &Gangs) -> Module {
 }
 
 #[test]
+fn a_parameter_has_its_aliases_and_a_buffer_no_gradient() {
+    let parameters = vec![
+        ParameterOptions::new("w", &[4]).ones().alias("head").alias("tail"),
+        ParameterOptions::new("count", &[1]).dtype(DType::F64).zeros().buffer(),
+    ];
+    let group = ShardGroup::new(None, "g", parameters, &Default::default(), 1).unwrap();
+    let model = Module::from_groups(vec![group]).unwrap();
+    for name in ["g.w", "g.head", "g.tail"] {
+        assert_eq!(values::<f32>(&model.parameter(name).unwrap().gather().unwrap()), [1.0; 4], "{name}");
+    }
+    let refused = model.parameter("g.count").unwrap().gather_gradient().err().unwrap();
+    assert_eq!(refused.code, Code::InvalidState);
+}
+
+#[test]
 fn full_values_are_there_while_unsharded() {
     for ranks in [1, 2, 4] {
         meshes(ranks, |gangs| {
