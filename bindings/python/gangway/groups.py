@@ -155,7 +155,8 @@ class ShardGroup:
         return self.names.index(name)
 
     def full_gradients(self) -> dict[str, NewArray]:
-        """Local, while unsharded. The whole gradients, to add into in place; frozen parameters have none."""
+        """Local, while unsharded. The whole gradients, to add into in place, so that they count as written until reduce(); frozen
+        parameters have none."""
         return self._all(Part.FULL_GRADIENT, False)
 
     def reduce(self) -> None:

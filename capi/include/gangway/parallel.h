@@ -270,7 +270,8 @@ GW_API gw_status gw_shard_group_unshard_async(gw_shard_group *group, void *strea
  * INVALID_ARGUMENT: a stream on a CPU. */
 GW_API gw_status gw_shard_group_reshard(gw_shard_group *group, void *stream);
 /* Local. Gives a view of a part of parameter `index`, borrowed until reshard. A full value that processes
- * share is read-only memory, which a call refuses as its output. INVALID_STATE: a full part while the group
+ * share is read-only memory, which a call refuses as its output. A full gradient that was shown counts as
+ * written until gw_shard_group_reduce or gw_zero_grad. INVALID_STATE: a full part while the group
  * is sharded, the gradient of a frozen parameter. INVALID_ARGUMENT: the index, the part. */
 GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
 /* Local. Gives the same part as a tensor that keeps its memory, for DLPack. The caller releases *out_tensor.

@@ -1799,7 +1799,8 @@ functions! {
 }
 functions! {
     #[doc = " Local. Gives a view of a part of parameter `index`, borrowed until reshard. A full value that processes"]
-    #[doc = " share is read-only memory, which a call refuses as its output. INVALID_STATE: a full part while the group"]
+    #[doc = " share is read-only memory, which a call refuses as its output. A full gradient that was shown counts as"]
+    #[doc = " written until gw_shard_group_reduce or gw_zero_grad. INVALID_STATE: a full part while the group"]
     #[doc = " is sharded, the gradient of a frozen parameter. INVALID_ARGUMENT: the index, the part."]
     shard_group_view: pub fn gw_shard_group_view(
         group: *mut gw_shard_group,
