@@ -143,22 +143,29 @@ int Mesh::rank(const Coordinates& at) const {
 }
 
 std::vector<int> Mesh::group(AxisSet axes, int rank) const {
-  const Coordinates own = coordinates(rank);
+  Coordinates at = coordinates(rank);
   std::vector<int> ranks;
-  for (int r = 0; r < size(); ++r) {
-    const Coordinates other = coordinates(r);
-    bool same = true;
-    for (size_t i = 0; i < kAxes; ++i)
-      same = same && ((axes & axis_bit(static_cast<Axis>(i))) != 0 || other[i] == own[i]);
-    if (same) ranks.push_back(r);
+  for (int member = 0, all = degree(axes); member < all; ++member) {
+    int rest = member;
+    for (size_t i = kAxes; i-- > 0;) {
+      if ((axes & axis_bit(static_cast<Axis>(i))) == 0) continue;
+      at[i] = rest % degrees_[i];
+      rest /= degrees_[i];
+    }
+    ranks.push_back(this->rank(at));  // which grows with `member`
   }
   return ranks;
 }
 
 std::vector<std::vector<int>> Mesh::groups(AxisSet axes) const {
   std::vector<std::vector<int>> all;
-  for (int r = 0; r < size(); ++r)
-    if (std::vector<int> ranks = group(axes, r); ranks.front() == r) all.push_back(std::move(ranks));
+  for (int r = 0; r < size(); ++r) {
+    const Coordinates at = coordinates(r);
+    bool is_first = true;
+    for (size_t i = 0; i < kAxes; ++i)
+      is_first = is_first && ((axes & axis_bit(static_cast<Axis>(i))) == 0 || at[i] == 0);
+    if (is_first) all.push_back(group(axes, r));
+  }
   return all;
 }
 
