@@ -196,7 +196,8 @@ std::optional<Error> Board::error(int own_rank) const {
   error.gang = header_->label;
   error.op = header_->op;
   error.rank = own_rank;
-  error.peer = left ? header_->peer : header_->by;
+  // The text of a timeout says who is late; the rank that broke the gang only told it.
+  error.peer = left ? header_->peer : code == Code::timeout ? -1 : header_->by;
   return error;
 }
 
