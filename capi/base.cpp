@@ -12,8 +12,7 @@ using namespace gangway;
 using namespace gangway::capi;
 
 static_assert(static_cast<int>(Code::internal) == GW_E_INTERNAL &&
-              static_cast<int>(Code::busy) == GW_E_BUSY &&
-              static_cast<int>(Code::caller) == GW_E_CALLER);
+              static_cast<int>(Code::busy) == GW_E_BUSY && static_cast<int>(Code::caller) == GW_E_CALLER);
 static_assert(static_cast<int>(Code::invalid_argument) == GW_E_INVALID_ARGUMENT);
 static_assert(static_cast<int>(Code::peer_lost) == GW_E_PEER_LOST &&
               static_cast<int>(Code::forked) == GW_E_FORKED);

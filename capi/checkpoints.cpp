@@ -39,9 +39,10 @@ std::vector<CheckpointPart> parts_of(const gw_checkpoint_part* parts, size_t cou
   std::vector<CheckpointPart> all;
   for (size_t i = 0; i < count; ++i) {
     const gw_checkpoint_part p = read_element(parts, i, gw_checkpoint_part_init, "parts");
-    all.push_back({text_or(p.name, ""), &required(p.model, "parts[i].model").ready(),
-                   p.optimizer != nullptr ? p.optimizer->optimizer.get() : nullptr,
-                   text_or(p.carry_from, "")});
+    all.push_back(
+        {text_or(p.name, ""), &required(p.model, "parts[i].model").ready(),
+         p.optimizer != nullptr ? required(p.optimizer, "parts[i].optimizer").optimizer.get() : nullptr,
+         text_or(p.carry_from, "")});
   }
   return all;
 }

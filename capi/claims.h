@@ -1,6 +1,6 @@
 // The objects of which one thread at a time may make calls. An entry that reads such a handle claims its object
-// for the calling thread until the outermost entry on this thread that did so returns. Entries nest when a
-// callback calls the library.
+// for the calling thread, until the entry that claimed it first returns. Entries nest when a callback calls the
+// library.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,8 @@ class EntryClaims {
       case ThreadUse::Claim::taken: all.push_back(use); break;
       case ThreadUse::Claim::had_it: break;
       case ThreadUse::Claim::refused:
-        fail(Code::busy, name, " is used by another thread at this moment; take turns, for example by a lock");
+        fail(Code::busy, name,
+             " is used by another thread at this moment; take turns, for example by a lock");
     }
   }
 

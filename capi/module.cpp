@@ -29,7 +29,9 @@ Model& gw_module::bind(gw_gangs* given) {
     fail(Code::invalid_state, "the module is part of another one; the whole model is bound to gangs");
   const GangsPtr chosen = gangs_or_current(given);
   decltype(gangs) handle(chosen != nullptr ? new gw_gangs(chosen) : nullptr);
-  model = std::make_shared<Model>(module, chosen);
+  const auto made = std::make_shared<Model>(module, chosen);
+  made->share_thread_use(use_);
+  model = made;
   gangs = std::move(handle);
   model->run().set_caller(gangs.get());
   return *model;

@@ -21,7 +21,7 @@
 
 struct gw_module : gangway::capi::Handle {
   explicit gw_module(gangway::ModulePtr m) : module(std::move(m)) {}
-  explicit gw_module(std::shared_ptr<gangway::Model> m) : model(std::move(m)) {}
+  explicit gw_module(std::shared_ptr<gangway::Model> m) : model(std::move(m)), use_(model->thread_use()) {}
 
   // Returns the Model; the first call makes it. Null gangs: the bound ones, else the thread's current ones,
   // else a gang of one. INVALID_STATE: the module is bound to other gangs, or is part of another module.
@@ -40,7 +40,7 @@ struct gw_module : gangway::capi::Handle {
   // another module already.
   gangway::ModulePtr part(const std::string& name);
 
-  const gangway::capi::Use& thread_use() const { return model ? model->thread_use() : use_; }
+  const gangway::capi::Use& thread_use() const { return use_; }
 
   gangway::ModulePtr module;              // null for a model that was made of shard groups
   std::weak_ptr<gangway::Module> inside;  // the module that this one is part of
@@ -53,7 +53,7 @@ struct gw_module : gangway::capi::Handle {
   gangway::RecomputeOptions recompute;  // of a gw_recompute before bind()
 
  private:
-  const gangway::capi::Use use_ = gangway::capi::new_use();  // of a description
+  const gangway::capi::Use use_ = gangway::capi::new_use();  // the model gets it, too
 };
 
 struct gw_frame : gangway::capi::Handle {

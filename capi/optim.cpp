@@ -26,8 +26,9 @@ LrSchedule::Kind capi::schedule_of(int32_t schedule) {
 
 OptimizerOptions capi::optimizer_options_of(const char* kind, const char* const names[],
                                             const char* const values[], size_t count) {
-  const OptimizerKind& row = optimizer_kind(&required(kind, "kind"));
+  required(kind, "kind");
   if (count > 0) required(names, "names"), required(values, "values");
+  const OptimizerKind& row = optimizer_kind(kind);
   std::vector<std::pair<std::string, std::string>> settings;
   for (size_t i = 0; i < count; ++i)
     settings.emplace_back(&required(names[i], "names[i]"), &required(values[i], "values[i]"));

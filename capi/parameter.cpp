@@ -203,5 +203,6 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* values, vo
       value = input_of(required(values, "values"), *ordered_on, "values");
     });
     m.inspect().assign(*p.parameter, value, *ordered_on);
+    m.origin().base_hash.reset();
   });
 }

@@ -11,8 +11,7 @@ using namespace gangway::capi;
 static_assert(static_cast<int>(Part::full_gradient) == GW_PART_FULL_GRADIENT);
 
 struct gw_shard_group : Handle {
-  const Use& thread_use() const { return use; }
-  const Use use = new_use();
+  const Use& thread_use() const { return group->gangs().thread_use(); }
   std::shared_ptr<ShardGroup> group;
   GangsPtr gangs;
   // Shape and strides of borrowed views. Each part of each parameter has its own, so that their views are
@@ -202,6 +201,8 @@ gw_status gw_module_from_groups(gw_shard_group* const* groups, size_t group_coun
     required(groups, "groups");
     std::vector<std::shared_ptr<ShardGroup>> all;
     for (size_t i = 0; i < group_count; ++i) all.push_back(required(groups[i], "groups[i]").group);
-    result = new gw_module(model_from_groups(all));
+    const std::shared_ptr<Model> model = model_from_groups(all);
+    model->share_thread_use(groups[0]->thread_use());  // groups of the same gangs share theirs
+    result = new gw_module(model);
   });
 }

@@ -29,6 +29,9 @@ void check_open_files(size_t needed, const std::string& who, const std::string& 
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const size_t open = open_now(), least = open + needed + kSpare;
   if (least <= limit.rlim_cur) return;
+  limit.rlim_cur = limit.rlim_max;  // which a process may do
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || least <= limit.rlim_cur))
+    return;
   Error error(Code::io,
               text(who, " may have ", limit.rlim_cur, " open files and connections and has ", open, ", but ",
                    what_for, " need ", needed, " more: raise the limit to ", least, " (ulimit -n)"));

@@ -97,6 +97,7 @@ AdapterFiles adapter_files(Model& model) {
 }
 
 bool trains_adapters_alone(Model& model) {
+  if (model.origin().is_saved_with_adapters) return false;
   const std::vector<NamedParameter>& all = model.inspect().parameters();
   return lora_settings(all) != nullptr && std::all_of(all.begin(), all.end(), [](const NamedParameter& p) {
            return is_adapter(*p.parameter) || !p.parameter->trainable;

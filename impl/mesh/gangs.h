@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/thread_use.h"
 #include "gang/gang.h"
 #include "mesh/mesh.h"
 
@@ -54,6 +55,8 @@ class Gangs : public std::enable_shared_from_this<Gangs> {
   int coordinate(Axis axis) const { return coordinates_[static_cast<size_t>(axis)]; }
 
   const GangPtr& root() const { return root_; }
+  // Of the shard groups over these gangs, which one thread at a time may use.
+  const std::shared_ptr<ThreadUse>& thread_use() const { return thread_use_; }
   const GangPtr& dp() const { return made(kDataAxes); }
   const GangPtr& rdp() const { return made(axis_bit(Axis::dp_replicate)); }
   const GangPtr& sdp() const { return made(axis_bit(Axis::dp_shard)); }
@@ -93,6 +96,8 @@ class Gangs : public std::enable_shared_from_this<Gangs> {
   static GangsPtr create(const GangPtr& root, bool owns_root, const MeshOptions& options);
   Gangs(GangPtr root, const Mesh& mesh, bool owns_root);
   const GangPtr& made(AxisSet axes) const;
+
+  const std::shared_ptr<ThreadUse> thread_use_ = std::make_shared<ThreadUse>();
   void make_all();  // collective over root, in the same order on all ranks
   GangPtr make(AxisSet plain);
 

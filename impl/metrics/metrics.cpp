@@ -49,7 +49,7 @@ struct Metrics::Files {
       if (!*file) continue;
       (*file)->cut_after(step);
       const int64_t last = (*file)->last_step();
-      if (last < step)
+      if (last < step && step > 0)
         gangway::log(
             LogLevel::warning,
             text("metrics: ", (*file)->path(), last < 0 ? " has no rows" : text(" ends at step ", last),

@@ -88,7 +88,10 @@ void Attempt::look_at_input() {
   char asked[64];
   const ssize_t count = read(0, asked, sizeof asked);
   for (ssize_t i = 0; i < count; ++i)
-    if (std::find(kForwarded.begin(), kForwarded.end(), asked[i]) != kForwarded.end()) forward(asked[i]);
+    if (asked[i] == SIGKILL)
+      signal_all(SIGKILL);
+    else if (std::find(kForwarded.begin(), kForwarded.end(), asked[i]) != kForwarded.end())
+      forward(asked[i]);
   if (count > 0) return;
   input_ended_ = true;
   if (failure_ || end_requests_ > 0) return;

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/process.h"
 #include "tools/attempt.h"
@@ -248,7 +250,16 @@ std::string Attempt::called(const RankProcess& rank) const {
   return text("rank ", options_.node.first_rank + rank.rank);
 }
 
+// A remote shell that is killed ends no rank behind it, so the other host is told first, and the shell has a moment
+// to pass that on.
 void Attempt::signal_all(int signal) {
+  if (signal == SIGKILL) {
+    const auto byte = static_cast<char>(SIGKILL);
+    bool is_told = false;
+    for (const RankProcess& rank : ranks_)
+      if (rank.running && rank.input >= 0) is_told = write(rank.input, &byte, 1) == 1 || is_told;
+    if (is_told) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
   for (const RankProcess& rank : ranks_)
     if (rank.running) send(rank, signal);
 }

@@ -103,14 +103,8 @@ int64_t rows_of(std::span<const Tensor> inputs) {
 }
 
 RowPlace agreed_rows(const Gangs& gangs, const std::vector<InputTotals>& all) {
-  std::vector<uint64_t> checksums;
-  std::vector<int64_t> rows;
-  for (const InputTotals& own : all) {
-    checksums.push_back(own.checksum);
-    rows.push_back(own.rows);
-  }
-  check_same_rows_over_cp(gangs, checksums);
-  return row_place(gangs, rows);
+  check_same_rows_over_cp(gangs, [&all](size_t r) { return all[r].checksum; });
+  return row_place(gangs, [&all](size_t r) { return static_cast<uint64_t>(all[r].rows); });
 }
 
 // Runs the collective part of a call; if it fails, resets `frame`, which may be null.

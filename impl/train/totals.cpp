@@ -44,25 +44,27 @@ uint64_t checksum_of(std::span<const Tensor> tensors) {
   return sum == 0 ? 1 : sum;
 }
 
-void check_same_rows_over_cp(const Gangs& gangs, const std::vector<uint64_t>& all) {
-  for (size_t r = 0; r < all.size(); ++r) {
+void check_same_rows_over_cp(const Gangs& gangs, const OfRank& checksum) {
+  for (size_t r = 0; r < static_cast<size_t>(gangs.root()->size()); ++r) {
     Coordinates at = gangs.mesh().coordinates(static_cast<int>(r));
     at[static_cast<size_t>(Axis::cp)] = 0;
     const auto first = static_cast<size_t>(gangs.mesh().rank(at));
-    if (all[r] != all[first] && all[r] != 0 && all[first] != 0)
+    const uint64_t own = checksum(r), firsts = checksum(first);
+    if (own != firsts && own != 0 && firsts != 0)
       fail(Code::mismatch, "ranks ", first, " and ", r,
            " differ only over cp, but their rows differ; ranks of cp give the same whole rows, of which each "
            "computes a part");
   }
 }
 
-RowPlace row_place(const Gangs& gangs, const std::vector<int64_t>& rows) {
+RowPlace row_place(const Gangs& gangs, const OfRank& rows) {
   const int own = data_index(gangs, static_cast<size_t>(gangs.root()->rank()));
   RowPlace place;
-  for (size_t r = 0; r < rows.size(); ++r) {
+  for (size_t r = 0; r < static_cast<size_t>(gangs.root()->size()); ++r) {
     if (first_of(gangs, r) != r) continue;
-    place.all += rows[r];
-    if (data_index(gangs, r) < own) place.first += rows[r];
+    const auto of_rank = static_cast<int64_t>(rows(r));
+    place.all += of_rank;
+    if (data_index(gangs, r) < own) place.first += of_rank;
   }
   return place;
 }
@@ -70,9 +72,7 @@ RowPlace row_place(const Gangs& gangs, const std::vector<int64_t>& rows) {
 BatchSums sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all) {
   check_same_batches(gangs, all);
   BatchSums sum;
-  std::vector<int64_t> rows;
-  for (const BatchTotals& totals : all) rows.push_back(totals.rows);
-  sum.first_row = row_place(gangs, rows).first;
+  sum.first_row = row_place(gangs, [&all](size_t r) { return static_cast<uint64_t>(all[r].rows); }).first;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.unknown = sum.unknown || all[r].unknown;
     sum.stop = sum.stop || all[r].stop;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -37,15 +38,17 @@ struct LossTotals {
 // Returns a hash of tensors: dtypes, dims and, of tensors in host memory, values (reading others would make
 // the host wait for the device). It is never 0.
 uint64_t checksum_of(std::span<const Tensor> tensors);
-// MISMATCH: ranks that differ only over cp have different checksums; 0 equals all. `all` is in rank order.
-void check_same_rows_over_cp(const Gangs& gangs, const std::vector<uint64_t>& all);
+// What a rank has told of itself. The functions below take no memory: want of it on one rank would leave the others
+// waiting, since the check phase is over.
+using OfRank = std::function<uint64_t(size_t rank)>;
+// MISMATCH: ranks that differ only over cp have different checksums; 0 equals all.
+void check_same_rows_over_cp(const Gangs& gangs, const OfRank& checksum);
 
 // Where this rank's rows lie among those of all data coordinates, which may have different numbers of rows.
 struct RowPlace {
   int64_t first = 0, all = 0;
 };
-// `rows` has those of each rank's batch, in rank order.
-RowPlace row_place(const Gangs& gangs, const std::vector<int64_t>& rows);
+RowPlace row_place(const Gangs& gangs, const OfRank& rows);  // `rows`: of the rank's batch
 
 // Sums the numbers of all ranks; `all` is in rank order. Numbers that are equal on several ranks (tp, pp)
 // count once. MISMATCH: ranks of one data coordinate have different batches.

@@ -19,6 +19,7 @@ inline void forget_launchers() {
                                      "MASTER_PORT",
                                      "SLURM_PROCID",
                                      "SLURM_NTASKS",
+                                     "SLURM_STEP_NUM_TASKS",
                                      "SLURM_LOCALID",
                                      "SLURM_NNODES",
                                      "SLURM_STEP_NUM_NODES",

@@ -219,7 +219,7 @@ const Differing kDiffering[] = {
     {[](OptimizerOptions& o, StepOptions&) {
        o.schedule = {LrSchedule::Kind::linear, 0, 10, 0};
      },
-     "schedule 0", "schedule 1"},
+     "schedule constant", "schedule linear"},
     {[](OptimizerOptions& o, StepOptions&) { o.schedule.warmup = 2; }, "warmup_steps 0", "warmup_steps 2"},
     {[](OptimizerOptions& o, StepOptions&) { o.rules.push_back(o.rules[0]); }, "steps 0",
      "rules[1].pattern model.norm.*"},

@@ -82,7 +82,8 @@ _IMMUTABLE = {
 
 def _check_concrete(array: Any) -> None:
     """Inside of jax.jit, jax.vmap and the like, arrays have no values."""
-    if isinstance(array, sys.modules["jax"].core.Tracer):
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(array, jax.core.Tracer):
         raise NotSupported("gangway moves values, which arrays inside of jax.jit, jax.grad, jax.vmap and the like do not have: call "
                            "it outside of them; the collectives of gangway.autograd go through jax.grad and jax.vjp")
 

@@ -341,7 +341,7 @@ class Module(LoraMethods, Fp8Methods):
         if not there:
             raise InvalidArgument(f"state has no {name}")
         for other in there[1:]:
-            if state[other] is not state[there[0]] and not np.array_equal(as_numpy(state[other]), as_numpy(state[there[0]])):
+            if state[other] is not state[there[0]] and as_numpy(state[other]).tobytes() != as_numpy(state[there[0]]).tobytes():
                 raise InvalidArgument(f"state has another {other} than {there[0]}, but the model ties them")
         name = there[0]
         given = state[name]

@@ -104,18 +104,31 @@ class TorchGroup(ShardGroup):
             parameter.data = parameter.data.new_empty(0)
 
 
-def _refuse_empty_state_dicts(module: Any, group: weakref.ref[TorchGroup]) -> None:
+def _nothing(*_: Any) -> None:
+    """What a module that was pickled has in place of the hook below: no group holds its parameters."""
+
+
+class _RefusesEmptyStateDict:
     """The module's own state_dict() has parameters without elements while they are sharded: a file of it would be lost work."""
 
-    def check(*_: Any) -> None:
-        held = group()
+    def __init__(self, module: str, group: weakref.ref[TorchGroup]) -> None:
+        self._module, self._group = module, group
+
+    def __call__(self, *_: Any) -> None:
+        held = self._group()
         if held is not None and held._hidden:
-            raise InvalidState(f"state_dict of {type(module).__name__}: its parameters are sharded and empty here; "
+            raise InvalidState(f"state_dict of {self._module}: its parameters are sharded and empty here; "
                                "gw.ShardGroup.module(group).state_dict() has the values, as has the module itself inside of "
                                "group.unsharded()")
 
+    def __reduce__(self) -> str:
+        return "_nothing"
+
+
+def _refuse_empty_state_dicts(module: Any, group: weakref.ref[TorchGroup]) -> None:
+    hook = _RefusesEmptyStateDict(type(module).__name__, group)
     for part in module.modules():
-        part.register_state_dict_pre_hook(check)
+        part.register_state_dict_pre_hook(hook)
 
 
 _MARK = "_gangway_sharded"  # of a parameter whose values a group has

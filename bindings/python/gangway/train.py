@@ -168,12 +168,12 @@ def optimizer(kind: str, model: Module | ShardGroup | Sequence[ShardGroup], **op
     and betas; InvalidArgument lists them where the kind has no such option."""
     made = Optimizer.__new__(Optimizer)
     made.model = model if isinstance(model, Module) else ShardGroup.module(model)
-    values = [_written(name, value) for name, value in options.items()]
+    values = [written(name, value) for name, value in options.items()]
     made._h = c.gw_optimizer_create(made.model._h, kind, block("t", list(options)), block("t", values), len(values))
     return made
 
 
-def _written(name: str, value: Any) -> str:
+def written(name: str, value: Any) -> str:
     """An option as the library reads it from a text."""
     if name.endswith("dtype"):
         return str(c.gw_dtype_name(dtype_of(value)))

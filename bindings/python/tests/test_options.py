@@ -55,7 +55,7 @@ CALLABLES = [
      {"rules", "rule_count", "states", "state_count", "step", "user", "free_user", "name"}),  # name: the class's own default
     (gw.Dataset.__init__, "gw_dataset_options", {"sources", "source_count"}),
     (gw.Metrics.__init__, "gw_metrics_options", {"sink", "user", "free_user"}),
-    (gw.plan_memory, "gw_plan_options", set()),
+    (gw.plan_memory, "gw_plan_options", {"option_names", "option_values", "option_count"}),  # optimizer_options
     (gw.Optimizer.step, "gw_step_options", {"microbatches", "replay", "label_smoothing", "z_loss"}),  # of a batch
     (gw.train_step, *STEP),
     (gw.eval_step, "gw_step_options", {"scale", "max_grad_norm", "norm_type", "allow_non_finite", "stop", "replay", "gradient_norms"}),

@@ -63,7 +63,7 @@ enum gw_status_value {
   GW_E_IO = 14,            /* A file could not be read or written. */
   GW_E_CORRUPT = 15,       /* The bytes of a file are not what they should be. */
   GW_E_INTERNAL = 16,      /* The library has a fault. */
-  GW_E_BUSY = 17           /* Another thread is in a call on the object; nothing was done, here or elsewhere. */
+  GW_E_BUSY = 17 /* Another thread is in a call on the object; nothing was done, here or elsewhere. */
 };
 
 /* An extension record. None exists yet, so `next` is null everywhere. */

@@ -77,6 +77,7 @@ ModelValues ModelValues::of_adapters(Model& model, const std::string& folder, Le
   const std::string inside = slash == std::string::npos ? "" : "/" + files.stem.substr(0, slash);
   ModelValues values(model, absolute_path(folder),
                      Source::open(folder + inside, files.stem.substr(slash + 1)));
+  values.of_adapters_ = true;
   Places places;
   for (const PlacedParameter& placed : files.tensors) places[placed.parameter.get()].push_back(placed.place);
   std::vector<NamedParameter> adapters = model.inspect().parameters();
@@ -113,6 +114,10 @@ void ModelValues::read(Stream& stream) const {
   // A folder from which the model was loaded before outlives the checkpoints of a run, and is the base of
   // adapters.
   const bool has_adapters = lora_settings(model_.inspect().parameters()) != nullptr;
+  if (!of_adapters_) {
+    model_.origin().base_hash.reset();
+    if (has_adapters && model_.origin().folder.empty()) model_.origin().is_saved_with_adapters = true;
+  }
   if (source_.config() != nullptr && model_.origin().config.empty() && !has_adapters)
     model_.origin() = {folder_, source_.config_text()};
 }

@@ -57,6 +57,7 @@ class ModelValues {
   Model& model_;
   std::string folder_;  // absolute
   Source source_;
+  bool of_adapters_ = false;
   std::vector<RowsToRead> rows_;
 };
 

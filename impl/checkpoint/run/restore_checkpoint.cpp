@@ -167,8 +167,11 @@ std::optional<RestoreReport> restore_checkpoint(Gangs& gangs, HeldFolder& folder
     });
   std::vector<FoundPart> found;
   call.run([&] {
-    for (const CheckpointPart& part : parts)
-      if (lora_settings(part.model->inspect().parameters()) != nullptr) base_hash(*part.model);
+    for (const CheckpointPart& part : parts) {
+      const auto record = report.state.models.find(part.name);
+      const bool compares = record != report.state.models.end() && stored_base(record->second);
+      if (compares && lora_settings(part.model->inspect().parameters()) != nullptr) base_hash(*part.model);
+    }
   });
   call.check([&] {
     LeftOut left_out(report.left_out, options.strict);

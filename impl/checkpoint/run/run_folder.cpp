@@ -173,19 +173,22 @@ void RunFolder::commit(int64_t step, const std::string& writing) {
   if (!replaced.empty()) remove_tree(AT_FDCWD, replaced);
 }
 
-// Returns the steps of the complete checkpoints that are not among the `keep` newest ones that count.
+// Returns the steps of the complete checkpoints that are not among the `keep` newest ones that count. Of several
+// with the same steps of the optimizers the newest counts. The oldest of them stays beside it, because skipped
+// steps may have damaged what they do change, such as the buffers of a module.
 std::vector<int64_t> RunFolder::old_steps(int keep) const {
-  std::vector<int64_t> all = steps(), old;
+  const std::vector<int64_t> all = steps();
+  std::vector<int64_t> old;
   if (keep < 1 || all.size() <= static_cast<size_t>(keep)) return old;
-  std::string newer = "none";  // what steps the next newer checkpoint has
-  for (; !all.empty(); all.pop_back()) {
-    const std::string own = optimizer_steps_in(path_of(all.back()));
-    const bool counts = own.empty() || own != newer;
-    if (!counts || keep == 0)
-      old.insert(old.begin(), all.back());
-    else
-      --keep;
-    newer = own;
+  std::vector<std::string> made;
+  for (const int64_t step : all) made.push_back(optimizer_steps_in(path_of(step)));
+  const auto alike = [&](size_t i, size_t k) { return !made[i].empty() && made[i] == made[k]; };
+  int counted = 0;
+  for (size_t i = all.size(); i-- > 0;) {
+    const bool is_newest = i + 1 == all.size() || !alike(i, i + 1);
+    const bool is_oldest = i == 0 || !alike(i, i - 1);
+    if (is_newest) ++counted;
+    if (counted > keep || !(is_newest || is_oldest)) old.insert(old.begin(), all[i]);
   }
   return old;
 }

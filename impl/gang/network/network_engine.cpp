@@ -374,7 +374,8 @@ void connect_wires(Meeting& meeting, Fabric& fabric, std::list<Link>& links, con
 
 std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                   Meeting& meeting) {
-  check_open_files(2 * static_cast<size_t>(options.size - 1), text("gang.create: rank ", options.rank),
+  // One connection to each for control. Those for data open when they are needed.
+  check_open_files(static_cast<size_t>(options.size - 1), text("gang.create: rank ", options.rank),
                    text("the connections to ", options.size - 1, options.size == 2 ? " rank" : " ranks"));
   const std::shared_ptr<HostMemory> memory = HostMemory::share(meeting, options);
   Connections connections = connect_all(meeting, options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <mutex>
 #include <type_traits>
 
@@ -165,25 +166,25 @@ class InFlight {
       if (work != nullptr) work->order_input(stream);
     }
   }
-  // Notes a call that begins. A lowered work holds its temporaries, so it is not kept from here.
+  // Notes a call that begins, and drops those that have ended: a channel's calls end in order, and a work may hold
+  // memory of the device.
   void add(std::span<const Touched> memory, const WorkPtr& work, bool is_native) {
-    if (entries_.size() >= kMost)
-      std::erase_if(entries_, [](const Entry& one) {
-        const WorkPtr begun = one.work();
-        return begun == nullptr || begun->poll_input();
-      });
+    while (!entries_.empty()) {
+      const WorkPtr first = entries_.front().work();
+      if (first != nullptr && !first->poll_input()) break;
+      entries_.pop_front();
+    }
     for (const Touched& one : memory) entries_.push_back({one, is_native ? work : nullptr, work});
   }
 
  private:
-  static constexpr size_t kMost = 16;  // entries, before those that have ended are looked for
   struct Entry {
     Touched memory;
     WorkPtr native;
     std::weak_ptr<Work> begun;
     WorkPtr work() const { return begun.lock(); }
   };
-  std::vector<Entry> entries_;
+  std::deque<Entry> entries_;
 };
 
 class LoweredEngine final : public Engine {

@@ -31,6 +31,8 @@ constexpr size_t kStrangers = 128;
 constexpr size_t kWaitsPerMember = 4096;
 constexpr size_t kBacklog = 4 << 20;  // a member with more bytes of unread answers may send no more requests
 constexpr int64_t kExitMs = 1000;
+constexpr int64_t kMisfitMs =
+    3000;  // how long the right ranks may still come after one of another number of ranks
 constexpr size_t kStrangersText = 1000;  // bytes of what is kept of strangers
 
 // The servers of this process. They outlive their stores, because peers may still send requests, so they are
@@ -198,6 +200,7 @@ int64_t StoreServer::nap_ms() {
   for (const Connection& c : connections_)
     if (c.stage != Connection::Stage::member) nap = c.handshake.left_ms(nap);
   for (const Wait& wait : waits_) nap = wait.deadline.left_ms(nap);
+  nap = misfit_ends_all_.left_ms(nap);
   const std::lock_guard lock(mutex_);
   return linger_.left_ms(nap) + 1;
 }
@@ -216,6 +219,7 @@ void StoreServer::poll_once() {
   for (Connection& c : connections_)
     if (fds[at++].revents != 0) serve(c, fds[at - 1].revents);
   expire();
+  end_misfit();
   connections_.remove_if([](const Connection& c) { return c.dropped; });
   if (fds[1].revents != 0) accept_some();
 }
@@ -312,15 +316,25 @@ void StoreServer::end_handshake(Connection& c) {
   } else {
     c.closing = true;
     send(c, {.kind = FrameKind::refused, .wait_ms = 0, .request = 0, .key = "", .value = refusal});
-    const bool waits_for_it = std::find(have_come_.begin(), have_come_.end(), false) != have_come_.end();
-    if (waits_for_it && !twice) fail_all(refusal);
+    if (!twice && !all_have_come() && misfit_.empty()) {
+      misfit_ = refusal;
+      misfit_ends_all_ = Deadline::after_ms(kMisfitMs);
+    }
   }
 }
 
-// A rank that cannot take part has proved that it is one, so the others need not wait for it.
-void StoreServer::fail_all(const std::string& why) {
-  failure_ = why;
-  while (!waits_.empty()) end_wait(waits_.begin(), FrameKind::refused, why);
+bool StoreServer::all_have_come() const {
+  return std::find(have_come_.begin(), have_come_.end(), false) == have_come_.end();
+}
+
+// A rank that cannot take part has proved that it belongs to the job, so the others need not wait for it. But it may
+// be left from an earlier start, and the right ranks may still be on their way.
+void StoreServer::end_misfit() {
+  if (!misfit_ends_all_.passed()) return;
+  misfit_ends_all_ = Deadline::never();
+  if (all_have_come()) return misfit_.clear();
+  failure_ = misfit_;
+  while (!waits_.empty()) end_wait(waits_.begin(), FrameKind::refused, failure_);
 }
 
 void StoreServer::answer(Connection& c, const StoreFrame& question) {

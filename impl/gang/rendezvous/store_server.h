@@ -66,7 +66,8 @@ class StoreServer {
   void flush(Connection& connection);
   void drop(Connection& connection);
   void note_stranger(const Connection& connection);
-  void fail_all(const std::string& why);
+  bool all_have_come() const;
+  void end_misfit();
 
   const TcpStoreOptions options_;
   const uint64_t process_;  // identifies the process of rank 0
@@ -87,6 +88,8 @@ class StoreServer {
   std::vector<uint64_t> leaves_;  // how often each rank has left
   std::vector<bool> have_come_;   // by rank
   std::string failure_;           // why the ranks cannot meet; every question gets it
+  std::string misfit_;            // of a process that was started with another number of ranks
+  Deadline misfit_ends_all_ = Deadline::never();
 };
 
 // The key of what the server knows of processes that did not prove that they belong to the ranks.

@@ -50,10 +50,13 @@ class Model {
     std::string config;  // the text of its config.json
     // The hash of all values but those of adapters, once it was needed (checkpoint/run/base_hash.h).
     std::optional<uint64_t> base_hash = {};
+    // The base of adapters came from a checkpoint of the run, and no folder has it: the next ones hold it, too.
+    bool is_saved_with_adapters = false;
   };
   Origin& origin() { return origin_; }
   // One thread at a time makes calls on the model. The C layer looks after that.
   const std::shared_ptr<ThreadUse>& thread_use() const { return thread_use_; }
+  void share_thread_use(std::shared_ptr<ThreadUse> use) { thread_use_ = std::move(use); }  // before any call
   // Returns the frame of the microbatch in flight with this index. Frames are reused.
   Frame& frame(size_t index);
 
@@ -63,7 +66,7 @@ class Model {
   ModelRunner runner_{parts_};
   ModelInspector inspector_{parts_, runner_};
   Origin origin_;
-  const std::shared_ptr<ThreadUse> thread_use_ = std::make_shared<ThreadUse>();
+  std::shared_ptr<ThreadUse> thread_use_ = std::make_shared<ThreadUse>();
 };
 
 }  // namespace gangway

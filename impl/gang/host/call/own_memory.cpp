@@ -13,15 +13,16 @@ bool may_stay(const Call& call) {
 
 bool read_own(const Call& call, int peer, uint64_t address, void* to, size_t bytes) {
   const Team& team = call.team;
-  switch (team.member().peer_reads().read(team.domain_rank(peer), address, to, bytes)) {
-    case PeerReads::Result::copied: return true;
-    case PeerReads::Result::ended: return false;
-    case PeerReads::Result::absent: break;
-  }
+  const PeerReads::Result result =
+      team.member().peer_reads().read(team.domain_rank(peer), address, to, bytes);
+  if (result == PeerReads::Result::copied) return true;
+  if (result == PeerReads::Result::ended) return false;
   refuse_when_given_up(team, call.op);  // its caller may have freed the memory since
   if (team.board().broken() || team.loss(peer)) return false;
   throw team.shaped(Error(Code::io, text(call_text(team, call.op), ": ", team.name_of(peer), " gave ", bytes,
-                                         " bytes that are not in its memory")),
+                                         " bytes that the kernel does not read from its memory",
+                                         result == PeerReads::Result::denied ? " any more" : "",
+                                         "; GANGWAY_KERNEL_COPIES=0 copies them through shared memory")),
                     name(call.op.c.op), peer);
 }
 

@@ -81,7 +81,8 @@ PeerReads::Result PeerReads::read(int r, uint64_t address, void* to, size_t byte
   do {
     copied = process_vm_readv(peer.pid.load(std::memory_order_relaxed), here, 2, there, 2, 0);
   } while (copied < 0 && errno == EINTR);
-  if (copied < 0 && errno != EFAULT && errno != ESRCH && errno != EPERM)
+  if (copied < 0 && errno == EPERM) return Result::denied;
+  if (copied < 0 && errno != EFAULT && errno != ESRCH)
     fail_system(Code::io, text("host engine: rank ", r, "'s memory cannot be read"), errno);
   if (copied < static_cast<ssize_t>(sizeof word) || word != peer.word.load(std::memory_order_relaxed))
     return Result::ended;  // and perhaps another process has its number

@@ -27,8 +27,10 @@ class PeerReads {
     const State known = state_.load(std::memory_order_acquire);
     return known == State::unknown ? find_out() : known == State::yes;
   }
-  // Copies from an address of rank `r`. Ended: there is no such process any more. Absent: it has no such memory.
-  enum class Result { copied, ended, absent };
+  // Copies from an address of rank `r`. Ended: there is no such process any more. Absent: it has no such memory, or
+  // none that the kernel reads. Denied: the kernel does not allow it any more, for example since that process has
+  // changed its user.
+  enum class Result { copied, ended, absent, denied };
   Result read(int r, uint64_t address, void* to, size_t bytes) const;
 
  private:
