@@ -17,9 +17,9 @@ inline Use new_use() { return std::make_shared<ThreadUse>(); }
 // What an entry has claimed.
 class EntryClaims {
  public:
-  EntryClaims() noexcept : before_(claims().size()) {}
+  EntryClaims() noexcept : all_(claims()), before_(all_.size()) {}
   ~EntryClaims() {
-    for (std::vector<Use>& all = claims(); all.size() > before_; all.pop_back()) all.back()->leave();
+    for (; all_.size() > before_; all_.pop_back()) all_.back()->leave();
   }
   EntryClaims(const EntryClaims&) = delete;
   EntryClaims& operator=(const EntryClaims&) = delete;
@@ -42,6 +42,7 @@ class EntryClaims {
     thread_local std::vector<Use> of_this_thread;
     return of_this_thread;
   }
+  std::vector<Use>& all_;  // of this thread
   const size_t before_;
 };
 

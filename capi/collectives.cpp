@@ -1,6 +1,8 @@
 // Collectives: each named function is a shorthand for running a gw_collective record.
 #include <gangway/collectives.h>
 
+#include <array>
+
 #include "bytes.h"
 #include "gang/agreement.h"
 #include "gang_handle.h"
@@ -138,10 +140,18 @@ gw_status gw_gang_run_batch(gw_gang* gang, const gw_collective* records, size_t 
   return guarded([&] {
     if (out_work != nullptr) *out_work = nullptr;
     if (record_count > 0) required(records, "records");
-    std::vector<Collective> all;
-    for (size_t i = 0; i < record_count; ++i)
-      all.push_back(from_record(read_element(records, i, gw_collective_init, "records")));
-    start(gang, all, stream, out_work);
+    constexpr size_t kFew = 4;  // a launch of so many records needs no memory
+    std::array<Collective, kFew> few;
+    std::vector<Collective> many;
+    for (size_t i = 0; i < record_count; ++i) {
+      const Collective record = from_record(read_element(records, i, gw_collective_init, "records"));
+      if (record_count <= kFew)
+        few[i] = record;
+      else
+        many.push_back(record);
+    }
+    const bool is_few = record_count <= kFew;
+    start(gang, is_few ? std::span<const Collective>(few).first(record_count) : many, stream, out_work);
   });
 }
 

@@ -78,12 +78,11 @@ gw_status current_exception_status(const char* call) noexcept try {
 
 thread_local constinit Stream* EntryStream::now_ = nullptr;
 
-EntryStream::~EntryStream() {
+void EntryStream::submit_last() noexcept {
   try {
-    submit();
+    end();
   } catch (...) {  // the caller gets the entry's own error
   }
-  now_ = outer_;
 }
 
 std::atomic<bool> fault_was_armed{false};

@@ -68,20 +68,28 @@ class CancellationDeferred {
 // callback calls the library.
 class EntryStream {
  public:
-  EntryStream() noexcept : outer_(std::exchange(now_, nullptr)) {}
-  ~EntryStream();  // submits, after an error too
+  EntryStream() noexcept : place_(now_), outer_(std::exchange(place_, nullptr)) {}
+  ~EntryStream() {  // submits, after an error too
+    if (place_ != nullptr) submit_last();
+    place_ = outer_;
+  }
   EntryStream(const EntryStream&) = delete;
   EntryStream& operator=(const EntryStream&) = delete;
-  static void submit() {
-    if (now_ != nullptr) std::exchange(now_, nullptr)->submit();
-  }
+  static void submit() { submit(now_); }  // of the innermost entry
+  void end() { submit(place_); }
   // Makes the stream of a caller's native one (Device::wrap_stream) that of the innermost entry; an entry has
   // one.
   static Stream& of(Device& device, void* native) { return use(device.wrap_stream(native)); }
   static Stream& use(Stream& stream) { return *(now_ = &stream); }
 
  private:
+  static void submit(Stream*& place) {
+    if (place != nullptr) std::exchange(place, nullptr)->submit();
+  }
+  void submit_last() noexcept;
+
   static thread_local constinit Stream* now_;
+  Stream*& place_;  // now_, which each function that names it has to look up
   Stream* const outer_;
 };
 
@@ -90,13 +98,13 @@ gw_status guarded(Body&& body, const char* call = __builtin_FUNCTION()) {
   clear_error();
   const CancellationDeferred deferred;
   const EntryClaims claims;
-  const EntryStream entry;
+  EntryStream entry;
   try {
     check_fork();
     if (fault_was_armed.load(std::memory_order_relaxed)) [[unlikely]]
       throw_armed_fault();
     body();
-    EntryStream::submit();
+    entry.end();
     return GW_OK;
   } catch (const abi::__forced_unwind&) {
     throw;

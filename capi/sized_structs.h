@@ -20,10 +20,13 @@ inline void check_struct_size(size_t size, const char* name) {
 template <typename T>
 T read_struct(const T* given, void (*init)(T*, size_t), const char* name) {
   T whole;
-  init(&whole, sizeof whole);
-  if (given == nullptr) return whole;
+  if (given == nullptr) {
+    init(&whole, sizeof whole);
+    return whole;
+  }
   const size_t size = given->struct_size;
   check_struct_size(size, name);
+  if (size < sizeof whole) init(&whole, sizeof whole);
   const char* bytes = reinterpret_cast<const char*>(given);
   for (size_t i = sizeof whole; i < size; ++i)
     if (bytes[i] != 0)
@@ -78,6 +81,11 @@ bool start_struct(T* given, size_t size) noexcept {
 // Sets the defaults of the level-0 fields, also in a struct that is shorter than the library's.
 template <typename T>
 void init_struct(T* given, size_t size, const T& defaults) noexcept {
+  if (given != nullptr && size == sizeof defaults) {  // the usual size, which needs no call of memset
+    *given = defaults;
+    given->struct_size = size;
+    return;
+  }
   if (!start_struct(given, size)) return;
   const size_t known = size < sizeof defaults ? size : sizeof defaults;
   std::memcpy(static_cast<void*>(given), &defaults, known);

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <utility>
+
 #include "gang/host/algorithms/table.h"
 #include "gang/host/call/awaited.h"
 #include "gang/host/call/exchange.h"
@@ -64,30 +66,77 @@ bool Calls::publish(Op& op) {
   return host::publish(one);
 }
 
-bool Calls::meet(Op* op, Works& owner) {
-  const bool published = publish(*op);
-  note_start(*op);  // after the call was published, so that it costs no time while the peers arrive
-  if (!published || is_read_in_place(op->source) || op->source == Source::staged) return false;
+bool Calls::can_meet(std::span<const Collective> span) const {
+  if (!lanes_.active().empty()) return false;
+  if (span.size() == 1) return true;
+  if (span.empty() || span.size() > kMet) return false;
+  for (size_t i = 0; i < span.size(); ++i) {
+    if (!is_pair(span[i])) return false;
+    for (const Collective& before : span.first(i))
+      if (before.op == span[i].op && before.peer == span[i].peer) return false;
+  }
+  return true;
+}
+
+void Calls::begin(Channel channel, std::span<const Collective> span, Op*& begun) {
+  Op** end = &begun;
+  for (const Collective& c : span) {
+    *end = begin(channel, c);
+    (*end)->next = nullptr;
+    end = &(*end)->next;
+  }
+}
+
+// Returns whether the calls can end without a lane: no peer reads an input after this rank's part is done.
+bool Calls::publish_to_meet(Op* begun) {
+  bool all = true;
+  for (Op* op = begun; op != nullptr; op = op->next) all = publish(*op) && all;
+  for (Op* op = begun; op != nullptr; op = op->next) {
+    note_start(*op);  // after the calls were published, so that it costs no time while the peers arrive
+    all = all && !is_read_in_place(op->source) && op->source != Source::staged;
+  }
+  return all;
+}
+
+// Drives the calls once. Returns false if more steps would hold the mutex for too long.
+bool Calls::step_met(Op*& begun, bool at_once) {
+  for (Op** place = &begun; *place != nullptr;) {
+    Op* const op = *place;
+    Call one = call(*op);
+    int moves = 0;
+    while (moves < kMoves && step(one)) ++moves;
+    if (moves == kMoves) return false;
+    if (!op->done || op->in_place_on_peers) {
+      place = &op->next;
+      continue;
+    }
+    team_.wake_announced();
+    flight_recorder_.end_met(*op, at_once);
+    *place = op->next;
+    lanes_.recycle(op);
+  }
+  return true;
+}
+
+bool Calls::meet(Op*& begun, Works& owner) {
+  if (!publish_to_meet(begun)) return false;
   team_.wake_announced();
   BoundedYield yields(owner);
   const bool crowded = team_.member().crowded();
-  Call one = call(*op);
   for (int i = 0; i < kTurns; ++i) {
     if (crowded && i >= kCrowdedTurns) {
       if (!yields.yield()) break;
     } else if (i >= kEager) {
       pause_cpu();
     }
-    int moves = 0;
-    while (moves < kMoves && step(one)) ++moves;
-    if (moves == kMoves) break;  // more steps would hold the mutex for too long
-    if (!op->done || op->in_place_on_peers) continue;
-    team_.wake_announced();
-    flight_recorder_.end_met(*op, i < kEager);
-    lanes_.recycle(op);
-    return true;
+    if (!step_met(begun, i < kEager)) break;
+    if (begun == nullptr) return true;
   }
   return false;
+}
+
+void Calls::forget(Op* begun) {
+  while (begun != nullptr) lanes_.recycle(std::exchange(begun, begun->next));
 }
 
 void Calls::enqueue(Op* op, HostWork& work) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <span>
 
 #include "gang/host/call/algorithm.h"
 #include "gang/host/call/flight_recorder.h"
@@ -25,6 +26,7 @@ constexpr int kMoves = 8;
 constexpr int kTurns = 50;  // how often the calls are polled while the mutex is held once
 // The same if there are more ranks than cores, where the awaited rank needs this core.
 constexpr int kCrowdedTurns = 4;
+constexpr size_t kMet = 4;  // the most calls of one launch that Calls::meet drives
 
 class Calls {
  public:
@@ -32,11 +34,17 @@ class Calls {
 
   // Begins a call with the next sequence number. It is in no lane yet.
   Op* begin(Channel channel, const Collective& c);
-  // Drives a call whose input is copied with its flag, if no other call is outstanding. Returns true if the
-  // call has ended and is recycled, and false if it has to be enqueued.
-  bool meet(Op* op, Works& owner);
+  // Returns whether meet() can drive these calls: no other call is outstanding, and each of them is alone in its
+  // lane, because nothing but a lane keeps the order of two calls.
+  bool can_meet(std::span<const Collective> span) const;
+  // Begins all calls of a launch, and links them by Op::next from `begun` on, which is null.
+  void begin(Channel channel, std::span<const Collective> span, Op*& begun);
+  // Drives the calls that are linked from `begun` on, whose inputs are copied with their flags. Takes those that
+  // have ended out of the list and recycles them. Returns whether the list is empty; what is left has to be
+  // enqueued.
+  bool meet(Op*& begun, Works& owner);
   void enqueue(Op* op, HostWork& work);
-  void forget(Op* op) { lanes_.recycle(op); }  // for a call in no lane, if the engine broke
+  void forget(Op* begun);  // recycles what is linked from `begun` on, if the engine broke
 
   // Drives every call once.
   void turn();
@@ -58,6 +66,8 @@ class Calls {
  private:
   Call call(Op& op) { return {team_, op, traffic_}; }
   bool publish(Op& op);
+  bool publish_to_meet(Op* begun);
+  bool step_met(Op*& begun, bool at_once);
   void sweep();
   void advance(Lane& lane);
   bool end_what_has(Op& op);

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <new>
+#include <utility>
 
 namespace gangway::host {
 
@@ -61,15 +62,15 @@ WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
   bool met = false;
   std::shared_ptr<HostWork> work;
   or_break([&] {
-    if (span.size() == 1 && calls_.lanes().active().empty()) {
-      begun = calls_.begin(channel, span[0]);
+    if (calls_.can_meet(span)) {
+      calls_.begin(channel, span, begun);
       met = calls_.meet(begun, *owner_);
     }
     if (!met) work = works_.take(*this);
   });
   if (met) return nullptr;
   if (failure_.first_error()) {
-    if (begun != nullptr) calls_.forget(begun);
+    calls_.forget(begun);
     throw *failure_.first_error();
   }
   start(work, channel, span, begun);
@@ -81,13 +82,16 @@ WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
   return work;
 }
 
-// `begun` is the one call of the span if it has begun, else null.
+// From `begun` on, those calls of the span are linked that have begun and not ended. Null: none has begun.
 void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::span<const Collective> span,
                  Op* begun) {
-  work->begin(static_cast<int>(span.size()));
+  if (begun != nullptr) span = {};
+  size_t calls = span.size();
+  for (const Op* op = begun; op != nullptr; op = op->next) ++calls;
+  work->begin(static_cast<int>(calls));
   or_break([&] {
-    for (const Collective& c : span)
-      calls_.enqueue(begun != nullptr ? begun : calls_.begin(channel, c), *work);
+    while (begun != nullptr) calls_.enqueue(std::exchange(begun, begun->next), *work);
+    for (const Collective& c : span) calls_.enqueue(calls_.begin(channel, c), *work);
     calls_.turn();
     if (calls_.lanes().outstanding() > 0 && !listed_) {
       owner_->add(std::static_pointer_cast<Core>(shared_from_this()));
