@@ -94,6 +94,8 @@ struct EngineFacts {
   // abort() ends a call in flight, so a call may start before all ranks have announced it. Otherwise a call
   // starts only after all ranks have.
   bool aborts_in_flight = true;
+  // Calls move only while they are polled, a piece with each poll.
+  bool moves_when_polled = false;
   // A send between two ranks needs a communicator that all ranks have opened (Engine::open).
   bool opens_for_pairs = false;
 };

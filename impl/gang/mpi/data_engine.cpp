@@ -103,11 +103,13 @@ struct StartRecord {
   const Collective& c;
   MPI_Comm comm;
   int rank, size, tag;
+  unsigned& splits;  // calls of the channel that were split
 
   void operator()() const {
     switch (c.op) {
       case CollectiveOp::barrier: return check(MPI_Ibarrier(comm, to.next()), "MPI_Ibarrier");
       case CollectiveOp::all_reduce:
+        if (SplitAllReduce::suits(c, size)) return split();
         return check(MPI_Iallreduce(c.in == c.out ? MPI_IN_PLACE : c.in, c.out, count(), type(), op_of(c),
                                     comm, to.next()),
                      "MPI_Iallreduce");
@@ -142,6 +144,13 @@ struct StartRecord {
     return std::accumulate(c.counts, c.counts + rank, size_t{0}) * item();
   }
   static const char* at(const void* base, size_t bytes) { return static_cast<const char*>(base) + bytes; }
+
+  // Each call has two tags of its own. MPI has at least 32767, and no more calls are in flight.
+  void split() const {
+    number(c, c.count);
+    const int first_tag = static_cast<int>(splits++ % 8192) * 2;
+    to.add(std::make_unique<SplitAllReduce>(c, type(), op_of(c), comm, first_tag));
+  }
 
   void reduce_scatter() const {
     // MPI's in-place form writes the result to another address than ours, so the result is copied when the
@@ -228,6 +237,7 @@ class DataEngine final : public Engine {
     facts.folds_in_rank_order = false;
     facts.takes_accumulate = facts.takes_mean = facts.takes_narrow_reductions = false;
     facts.runs_in_order = facts.detects_failures = facts.aborts_in_flight = false;
+    facts.moves_when_polled = true;
     return facts;
   }
   void* native_handle() const override { return const_cast<MPI_Comm*>(&comm_); }
@@ -242,7 +252,8 @@ class DataEngine final : public Engine {
     for (const Collective& c : span) {
       const bool pair = is_pair(c);
       const MPI_Comm comm = pair ? comm_ : channels_[static_cast<size_t>(channel)];
-      StartRecord{*work, c, comm, rank_, size_, static_cast<int>(channel)}();
+      StartRecord{
+          *work, c, comm, rank_, size_, static_cast<int>(channel), splits_[static_cast<size_t>(channel)]}();
       count(c);
     }
     return work;
@@ -302,6 +313,7 @@ class DataEngine final : public Engine {
   const bool root_;
   int rank_ = 0, size_ = 0;
   std::array<MPI_Comm, kChannels> channels_;
+  std::array<unsigned, kChannels> splits_{};
   const std::shared_ptr<std::atomic<bool>> broken_;
   bool in_order_ = false;
   mutable std::mutex mutex_;

@@ -56,6 +56,22 @@ class Call final : public Work {
     while (end < memory_.size() && !is_order_seen_by(first, end, memory_[end])) ++end;
     return memory_.empty() ? records.size() : end;
   }
+  // Makes this a call that all ranks have announced and whose records the data engine has started.
+  void set_launched(WorkPtr rest, uint64_t log_number) {
+    started = records.size();
+    notes_work = finished_work();
+    checked = true;
+    number = log_number;
+    data = std::move(rest);
+    state = launched;
+  }
+  // Returns the bytes of all inputs or outputs, whichever are more.
+  int64_t bytes(int rank, int size) const {
+    size_t sum = 0;
+    for (const Collective& c : records)
+      sum += std::max(in_count(c, rank, size), out_count(c, rank, size)) * item_bytes(c.dtype);
+    return static_cast<int64_t>(sum);
+  }
   bool is_all_started() const { return started == records.size(); }
   bool depends_on(const Call& earlier) const {
     return std::any_of(memory_.begin(), memory_.end(), [&](const Touched& own) {

@@ -12,7 +12,9 @@
 namespace gangway {
 namespace dual {
 
-constexpr int kSpins = 200;        // how often a call is polled without a pause
+constexpr int kSpins = 200;  // how often a call is polled without a pause
+// How long a call that moves when it is polled is polled without a sleep, which would hold up its peers: 0.25 GB/s.
+constexpr int64_t kNsPerByte = 4;
 constexpr int kPatienceMs = 1000;  // how long an engine that is destroyed waits for its calls
 
 // The state that calls share. It may outlive the engine.
@@ -24,7 +26,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
         control(std::move(control)),
         owner(std::move(owner)),
         options(options),
-        runs_in_order(this->data->facts().runs_in_order) {}
+        runs_in_order(this->data->facts().runs_in_order),
+        moves_when_polled(this->data->facts().moves_when_polled) {}
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) {
     throw_if_broken();
@@ -72,12 +75,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
                                          stream, control->size(), control->rank());
       call->records.assign(span.begin(), span.end());
       if (!runs_in_order) call->note_memory(control->rank(), control->size());
-      call->started = span.size();
-      call->notes_work = finished_work();
-      call->checked = true;
-      call->number = number;
-      call->data = std::move(rest);
-      call->state = Call::launched;
+      call->set_launched(std::move(rest), number);
       add(call);
       return call;
     } catch (const Error& error) {
@@ -221,7 +219,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
   const std::shared_ptr<Engine> data, control;
   const std::shared_ptr<Rank> owner;
   const EngineOptions options;
-  const bool runs_in_order;  // what the data engine says
+  const bool runs_in_order, moves_when_polled;  // what the data engine says
   CallLog log;
 
  private:
@@ -364,9 +362,12 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       ~Waited() { works.add_wait(backoff.since_start_ns()); }
     } waited{*owner->works()};
     const Deadline own = Deadline::after_ms(options.timeout_ms);
+    const int polls = moves_when_polled ? kSpins : 1;
+    const int64_t awake_ns =
+        moves_when_polled ? call.bytes(control->rank(), control->size()) * kNsPerByte : 0;
     while (call.state < want) {
       owner->works()->progress();
-      advance();
+      for (int i = 0; i < polls && call.state < want && !broken(); ++i) advance();
       throw_if_broken();
       if (call.state >= want) return;
       if (waited.backoff.yields()) continue;
@@ -382,7 +383,10 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       }
       if (deadline.passed()) fail(Code::not_ready, options.label, ".", call.what(), " is not done yet");
       poll_interrupt();
-      waited.backoff.sleep();
+      if (waited.backoff.since_start_ns() < awake_ns)
+        sched_yield();
+      else
+        waited.backoff.sleep();
     }
   }
 
