@@ -56,6 +56,27 @@ void check_auto() {
   root->shutdown(60'000);
 }
 
+// Two all-reduces in flight of more bytes than one piece has, whose ends are no whole pieces.
+void check_large() {
+  const GangPtr root = make_root();
+  const size_t count = (size_t{3} << 20) / sizeof(float) + 5;
+  std::vector<float> in(count), out(count), both(count);
+  for (size_t i = 0; i < count; ++i)
+    in[i] = both[i] = static_cast<float>(root->rank() + 1) + static_cast<float>(i % 7);
+  Collective apart = sum_of(in);
+  apart.out = out.data();
+  const WorkPtr first = root->run(Channel::user, apart), second = root->run(Channel::user, sum_of(both));
+  second->wait_input(Deadline::never());
+  first->wait_input(Deadline::never());
+  const int size = root->size();
+  for (size_t i = 0; i < count; ++i) {
+    const float sum =
+        static_cast<float>(size * (size + 1) / 2) + static_cast<float>(size) * static_cast<float>(i % 7);
+    expect(out[i] == sum && both[i] == sum, text("a sum, element ", i));
+  }
+  root->shutdown(60'000);
+}
+
 void check_in_flight() {
   const GangPtr root = make_root();
   dependent_works(*root);
@@ -141,10 +162,9 @@ void check_kept() {
 
 int run(const std::string& what) {
   const std::map<std::string, void (*)()> checks = {
-      {"matrix", check_matrix},   {"in_flight", check_in_flight},
-      {"auto", check_auto},       {"children", check_children},
-      {"kept", check_kept},       {"mismatch", check_mismatch},
-      {"timeout", check_timeout}, {"kill", check_kill}};
+      {"matrix", check_matrix},     {"in_flight", check_in_flight}, {"auto", check_auto},
+      {"children", check_children}, {"kept", check_kept},           {"mismatch", check_mismatch},
+      {"timeout", check_timeout},   {"kill", check_kill},           {"large", check_large}};
   alarm(300);  // no rank outlives a broken test for long
   try {
     checks.at(what)();

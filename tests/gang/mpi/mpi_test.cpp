@@ -22,6 +22,9 @@ class MpiEngine : public OnOneHost {};
 TEST_P(MpiEngine, EveryOperationEqualsTheSerialFold) {
   expect_well_to_the_end(mpirun(mpi(), ranks(), rank("matrix")), ranks());
 }
+TEST_P(MpiEngine, LargeSumsOfTwoAndThreeRanksAreRight) {
+  for (const int few : {2, 3}) expect_well_to_the_end(mpirun(mpi(), few, rank("large")), few);
+}
 TEST_P(MpiEngine, WorksThatShareMemoryRunInTheOrderOfTheCalls) {
   expect_well_to_the_end(mpirun(mpi(), ranks(), rank("in_flight")), ranks());
 }
