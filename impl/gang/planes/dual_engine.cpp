@@ -168,8 +168,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
   }
 
   // Called as the engine object is destroyed. It waits a while for the outstanding calls, because possibly
-  // nothing else drives the rank's list, in which they are, any more. Calls that are outstanding after that
-  // go on.
+  // nothing else drives the rank's list, in which they are, any more. After that they go on.
   void leave() noexcept {
     const Deadline patience = Deadline::after_ms(kPatienceMs);
     for (Backoff backoff; outstanding() && !patience.passed();) {
@@ -311,8 +310,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     return earlier.state != Call::over && later.depends_on(earlier);
   }
 
-  // Returns the earliest call, up to this one, whose notes are still awaited. This call may have to run after
-  // it.
+  // Returns the earliest call, up to this one, whose notes are awaited: this one may have to run after it.
   std::shared_ptr<Call> awaited(const Call& call) {
     const std::lock_guard lock(mutex_);
     for (const auto& other : calls_)
