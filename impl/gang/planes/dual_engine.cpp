@@ -14,7 +14,7 @@ namespace dual {
 
 constexpr int kSpins = 200;  // how often a call is polled without a pause
 // How long a call that moves when it is polled is polled without a sleep, which would hold up its peers: 0.25 GB/s.
-constexpr int64_t kNsPerByte = 4;
+constexpr int64_t kNsPerByte = 4, kLong = 64 << 10;  // a shorter call is done in one piece
 constexpr int kPatienceMs = 1000;  // how long an engine that is destroyed waits for its calls
 
 // The state that calls share. It may outlive the engine.
@@ -360,9 +360,9 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       ~Waited() { works.add_wait(backoff.since_start_ns()); }
     } waited{*owner->works()};
     const Deadline own = Deadline::after_ms(options.timeout_ms);
-    const int polls = moves_when_polled ? kSpins : 1;
-    const int64_t awake_ns =
-        moves_when_polled ? call.bytes(control->rank(), control->size()) * kNsPerByte : 0;
+    const int64_t bytes = moves_when_polled ? call.bytes(control->rank(), control->size()) : 0;
+    const int polls = bytes >= kLong ? kSpins : 1;
+    const int64_t awake_ns = bytes >= kLong ? bytes * kNsPerByte : 0;
     while (call.state < want) {
       owner->works()->progress();
       for (int i = 0; i < polls && call.state < want && !broken(); ++i) advance();
