@@ -4,7 +4,8 @@
  * form is done when it returns. The _async form returns a work; only gw_work_wait and gw_work_order order
  * other work after it. Collectives in flight run in the order of the calls, so one may read or overwrite what
  * an earlier one writes or reads. Sends and receives are ordered only against those of the same pair of
- * ranks, and their buffers must not overlap with others in flight.
+ * ranks, and their buffers must not overlap with others in flight. A send may wait for its receive, whatever
+ * its size: where two ranks both send first, an exchange belongs in one gw_gang_run_batch.
  *
  * On GPUs sends and receives, too, run in the order of the rank's calls among its collectives. So two ranks
  * that both receive first wait for each other until their deadline. An exchange belongs in one
