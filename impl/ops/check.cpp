@@ -370,6 +370,12 @@ void check(const DivideByNormArgs& args) {
   need("divide_by_norm.power", args.power, DType::f64, {1});
 }
 
+void check(const ChecksumArgs& args) {
+  need_statistics("checksum.x", args.x);
+  need_rows("checksum.x", args.x, Rows::contiguous);
+  need("checksum.sum", args.sum, DType::i64, {1});
+}
+
 void check(const AdamWArgs& args) {
   need_step("adamw", args);
   need_state("adamw.m", args.m, args.p);

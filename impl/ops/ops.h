@@ -269,6 +269,15 @@ struct DivideByNormArgs {
   double least = 0;
 };
 
+// Adds a checksum of the bits of x (contiguous f32 or f64) to `sum` (i64 [1]), modulo 2^32:
+//   sum = sum + words[i] * (m ^ (m >> 15) | 1) over all i,  m = (key + i) * 0x9E3779B1
+// with x as words of 32 bits and all arithmetic modulo 2^32. The factors are odd, so that a change of any one
+// word changes the sum. The order of the additions does not matter.
+struct ChecksumArgs {
+  Tensor x, sum;
+  uint32_t key = 0;
+};
+
 // AdamW (Loshchilov and Hutter, 2019) over one flat shard:
 //   g' = g * scale * clip;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
 //   p -= lr * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + weight_decay * p)
@@ -386,6 +395,7 @@ struct AdamW8bitArgs {
   X(loss_part, LossPartArgs)                     \
   X(loss_join, LossJoinArgs)                     \
   X(divide_by_norm, DivideByNormArgs)            \
+  X(checksum, ChecksumArgs)                      \
   GANGWAY_OPTIMIZER_OPERATIONS(X)
 
 class Ops {

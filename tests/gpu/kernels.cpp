@@ -208,6 +208,8 @@ class Kernels {
     lion.p = p, lion.g = g, lion.m = m, lion.copy = copy, lion.control = control;
     show({"lion", bytes({p, p, g, m, m, copy}), 0, [&] { ops_->lion(lion, stream()); }});
     show({"norm_power", bytes({g}), 0, [&] { ops_->norm_power(g, 2, sum, stream()); }});
+    const Tensor checksum = empty(DType::i64, {1});
+    show({"checksum", bytes({p}), 0, [&] { ops_->checksum({.x = p, .sum = checksum}, stream()); }});
     show({"cast f32 to bf16", bytes({p, copy}), 0, [&] { ops_->cast(p, copy, stream()); }});
   }
 

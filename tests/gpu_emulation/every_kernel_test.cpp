@@ -383,6 +383,14 @@ TEST_F(EveryKernel, OfSumsGivesWhatTheCpuGives) {
     c.ops().column_sum(c.random({40, kWidth}), c.result_wide("columns", {kWidth}), c.stream());
     for (const double p : {1.0, 2.0, 2.5, infinity})
       c.ops().norm_power(c.random({4100}), p, c.result(DType::f64, text("norm_power ", p), {1}), c.stream());
+    std::vector<double> numbers;
+    for (int64_t i = 0; i < 20000; ++i) numbers.push_back(std::sqrt(static_cast<double>(i)));
+    for (const DType dtype : {DType::f32, DType::f64})
+      for (const int64_t first : {0, 1}) {  // with and without accesses of 16 bytes
+        const Tensor x = c.of(dtype, {20000}, numbers).slice(0, first, 19999);
+        const Tensor sum = c.result(text("checksum of ", name(dtype), " from ", first), c.ids({1ll << 31}));
+        c.ops().checksum({.x = x, .sum = sum, .key = 0xfffffff0}, c.stream());
+      }
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < 2500; ++i) ids.push_back(i * 7919 % 2503 - 3);
     c.ops().id_range(c.ids(ids), 11, c.result("id_range", c.ids({5, 5, 5})), c.stream());

@@ -253,6 +253,8 @@ class PlainOps final : public OpsWithoutOptimizers {
     fail(Code::internal, "divide_by_norm is of Muon");
   }
 
+  void checksum(const ChecksumArgs&, Stream&) override { fail(Code::internal, "checksum on one device"); }
+
   void head_loss(const HeadLossArgs& h, Stack&, Stream&) override {
     const Vector x = get(h.x), w = get(h.w), labels = get(h.labels);
     const Vector weights = h.terms.weights ? get(h.terms.weights) : Vector(labels.size(), 1);

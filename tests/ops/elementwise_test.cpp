@@ -216,6 +216,51 @@ TEST(NormPower, ShowsNanAndInfinity) {
   });
 }
 
+uint32_t checksum_of(Bench& bench, const Tensor& x, uint32_t key = 7) {
+  const Tensor sum = ids_tensor(bench, {5});
+  bench.ops->checksum({.x = x, .sum = sum, .key = key}, bench.stream());
+  bench.stream().synchronize();
+  return static_cast<uint32_t>(HostMemory(sum).data<int64_t>()[0]);
+}
+
+TEST(Checksum, IsItsFormulaOfTheBitsWithEveryInstructionSet) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (const DType dtype : {DType::f32, DType::f64})
+      for (const int64_t count : {1, 15, 16, 1000, 40001}) {
+        const Tensor x = random_tensor(bench, dtype, {count}, 1);
+        uint32_t want = 5;
+        const HostMemory host(x);
+        for (uint32_t i = 0; i < x.bytes() / 4; ++i) {
+          const uint32_t m = (0xfffffff0u + i) * 0x9E3779B1u;
+          want += host.data<uint32_t>()[i] * ((m ^ (m >> 15)) | 1u);
+        }
+        EXPECT_EQ(checksum_of(bench, x, 0xfffffff0u), want) << what << " " << count;
+      }
+  });
+}
+
+TEST(Checksum, ChangesWithAnyBitAndWithOrder) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    const Tensor x = random_tensor(bench, DType::f32, {333}, 1);
+    const uint32_t before = checksum_of(bench, x);
+    for (size_t at = 0; at < 333; at += 83)
+      for (int bit = 0; bit < 32; ++bit) {
+        const auto flip = [&] {
+          HostMemory host(x);
+          host.data<uint32_t>()[at] ^= 1u << bit;
+          host.write();
+        };
+        flip();
+        EXPECT_NE(checksum_of(bench, x), before) << what << " " << at << " " << bit;
+        flip();
+      }
+    HostMemory host(x);
+    std::swap(host.data<uint32_t>()[3], host.data<uint32_t>()[4]);
+    host.write();
+    EXPECT_NE(checksum_of(bench, x), before) << what;
+  });
+}
+
 TEST(FillNormal, HasTheBitsOfTheCounterFormula) {
   for_each_bench([](Bench& bench, const std::string& what) {
     for (DType dtype : kFloats)

@@ -40,6 +40,7 @@ TEST(MetaOps, TouchNoMemory) {
   meta.ops->scale(a, 2, stream);
   meta.ops->column_sum(a, meta.empty(DType::f32, {5}), stream);
   meta.ops->norm_power(a, 2, meta.empty(DType::f64, {1}), stream);
+  meta.ops->checksum({.x = a, .sum = meta.empty(DType::i64, {1})}, stream);
   meta.ops->fill_normal(a, 1, 0, 1, stream);
   meta.ops->id_range(meta.empty(DType::i64, {3}), -100, meta.empty(DType::i64, {3}), stream);
   EXPECT_EQ(a.raw(), nullptr);
@@ -55,6 +56,7 @@ TEST(MetaOps, RefuseTheShapesThatARunRefuses) {
   EXPECT_THROW(meta.ops->add(a, 1, meta.empty(DType::f32, {21}), stream), Error);
   EXPECT_THROW(meta.ops->column_sum(a, meta.empty(DType::bf16, {5}), stream), Error);
   EXPECT_THROW(meta.ops->norm_power(a, 2, meta.empty(DType::f32, {1}), stream), Error);
+  EXPECT_THROW(meta.ops->checksum({.x = a, .sum = meta.empty(DType::f64, {1})}, stream), Error);
   EXPECT_THROW(meta.ops->id_range(meta.empty(DType::i32, {3}), -100, meta.empty(DType::i64, {3}), stream),
                Error);
   HeadLossArgs args = head(meta, DType::f32, 4, 5, 6);

@@ -151,6 +151,10 @@ class CostedOps final : public test::OpsInterceptor {
     costs_ = {{"norm_power", 0, bytes(x)}};
     OpsInterceptor::norm_power(x, p, out, s);
   }
+  void checksum(const ChecksumArgs& a, Stream& s) override {
+    costs_ = {{"checksum", 0, bytes(a.x)}};
+    OpsInterceptor::checksum(a, s);
+  }
   void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& s) override {
     costs_ = {{"id_range", 0, bytes(ids)}};
     OpsInterceptor::id_range(ids, ignore, out, s);

@@ -37,6 +37,7 @@ constexpr Used kUsed[] = {
     {"add", "elementwise add_kernel", "float, 4"},
     {"scale", "elementwise scale_kernel", "float, 4"},
     {"norm_power", "reductions norm_power_kernel", "float, 4, 1"},  // Power::two
+    {"checksum", "reductions checksum_kernel", "4"},
 };
 
 InstanceFigures figures_of(const Json& kernel, const char* instance) {

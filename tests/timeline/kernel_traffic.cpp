@@ -260,6 +260,10 @@ void elementwise(Meter& m, DType t) {
   m.row("add", t, {in(x), both(y)}, [&] { m.ops().add(x, 1, y, m.stream()); });
   m.row("scale", t, {both(y)}, [&] { m.ops().scale(y, 2, m.stream()); });
   m.row("norm_power", t, {in(y), both(norm)}, [&] { m.ops().norm_power(y, 2, norm, m.stream()); });
+  if (t == DType::f32 || t == DType::f64) {
+    const Tensor sum = m.make(DType::i64, Shape{1});
+    m.row("checksum", t, {in(y), both(sum)}, [&] { m.ops().checksum({.x = y, .sum = sum}, m.stream()); });
+  }
   const Tensor columns = m.make(DType::f32, Shape{kWidth});
   KernelTraffic& row = m.row("column_sum", t, {in(x), both(columns)}, [&] {
     m.ops().column_sum(x.reshape(Shape{kRows, kWidth}), columns, m.stream());

@@ -121,6 +121,7 @@ std::string describe_cpu_paths(Ops& ops) {
                          "column_sum",
                          "norm_power",
                          "divide_by_norm",
+                         "checksum",
                          "fp8_scale",
                          "fp8_codes",
                          "fill_normal",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -157,6 +158,18 @@ void norm_power(Context& context, const Tensor& x, double p, const Tensor& out) 
     if (std::isnan(total)) break;
   }
   *out.data<double>() = total;
+}
+
+void checksum(Context& context, const ChecksumArgs& args) {
+  const size_t words = args.x.bytes() / sizeof(uint32_t);
+  std::atomic<uint32_t> sum = 0;
+  context.pool.run(words, kGrain, [&](int, size_t first, size_t last) {
+    sum += kernels(context.isa)
+               .checksum(static_cast<const float*>(args.x.raw()), args.key, static_cast<int64_t>(first),
+                         static_cast<int64_t>(last));
+  });
+  auto* const to = args.sum.data<int64_t>();
+  *to = static_cast<uint32_t>(static_cast<uint32_t>(*to) + sum);
 }
 
 void fill_normal(Context& context, const Tensor& y, uint64_t key, uint64_t first_element, double deviation) {

@@ -116,6 +116,7 @@ class CudaOps final : public Ops, public Fp8Ops {
   void divide_by_norm(const DivideByNormArgs& args, Stream& stream) override {
     run(args, stream, cuda::divide_by_norm);
   }
+  void checksum(const ChecksumArgs& args, Stream& stream) override { run(args, stream, cuda::checksum); }
 
   void dropout(const DropoutArgs& args, Stream& stream) override {
     check(args);

@@ -27,6 +27,7 @@ void embedding(const EmbeddingArgs& args, Stream& stream);
 void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream);
 void loss_part(const LossPartArgs& args, Stream& stream);
 void divide_by_norm(const DivideByNormArgs& args, Stream& stream);
+void checksum(const ChecksumArgs& args, Stream& stream);
 void loss_join(const LossJoinArgs& args, Stream& stream);
 #define GANGWAY_OPERATION(name, Args) void name(const Args& args, Stream& stream);
 GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_OPERATION)

@@ -124,6 +124,37 @@ __global__ void add_norm_power_kernel(const double* partials, int64_t parts, dou
   if (threadIdx.x == 0) *out = join_powers<power>(*out, sum);
 }
 
+__device__ inline uint32_t checksum_term(uint32_t word, uint32_t place) {
+  const uint32_t m = place * 0x9E3779B1u;
+  return word * ((m ^ (m >> 15)) | 1u);
+}
+
+// Blocks add their sums in any order, which changes no integer.
+template <int n>
+__global__ void checksum_kernel(const uint32_t* words, int64_t count, uint32_t key, uint32_t* sum) {
+  uint32_t* const scratch = block_memory<uint32_t>();
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x, packs = count / n;
+  uint32_t total = 0;
+  const auto add = [&](const Pack<uint32_t, n>& pack, int64_t at) {
+    for (int e = 0; e < n; ++e) total += checksum_term(pack.at[e], key + static_cast<uint32_t>(at * n + e));
+  };
+  int64_t i = thread;
+#pragma unroll 1
+  for (; i + (kLoads - 1) * threads < packs; i += kLoads * threads) {
+    Pack<uint32_t, n> loaded[kLoads];
+    for (int l = 0; l < kLoads; ++l) loaded[l] = load<n>(words + (i + l * threads) * n);
+    for (int l = 0; l < kLoads; ++l) add(loaded[l], i + l * threads);
+  }
+#pragma unroll 1
+  for (; i < packs; i += threads) add(load<n>(words + i * n), i);
+#pragma unroll 1
+  for (i = packs * n + thread; i < count; i += threads)
+    total += checksum_term(words[i], key + static_cast<uint32_t>(i));
+  total = block_sum(total, scratch);
+  if (threadIdx.x == 0) atomicAdd(sum, total);
+}
+
 // Calls body(std::integral_constant<Power, power>()).
 template <typename Body>
 void with_power(double p, Body&& body) {
@@ -208,6 +239,18 @@ void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) {
     });
     launch("norm_power", add_norm_power_kernel<power()>, {dim3(1), static_cast<int>(kMostParts), shared},
            native(stream), partials, parts, out.data<double>());
+  });
+}
+
+// Of the 64 bits of the sum it changes the lower half alone, which comes first in memory.
+void checksum(const ChecksumArgs& args, Stream& stream) {
+  const auto count = static_cast<int64_t>(args.x.bytes() / sizeof(uint32_t));
+  if (count == 0) return;
+  const int64_t parts = std::min(kMostParts, pieces(count, kThreads * 8));
+  with_packs<uint32_t>(fits_packs({address(args.x)}), [&](auto n) {
+    launch("checksum", checksum_kernel<n()>, {blocks(parts), kThreads, kWarpSize * sizeof(uint32_t)},
+           native(stream), static_cast<const uint32_t*>(args.x.raw()), count, args.key,
+           static_cast<uint32_t*>(args.sum.raw()));
   });
 }
 

@@ -198,9 +198,24 @@ double norm(const Elements& x, NormKind kind, double p, int64_t first, int64_t l
                                : norm_as<float>(x, kind, p, first, last);
 }
 
+uint32_t checksum(const float* words, uint32_t key, int64_t first, int64_t last) {
+  constexpr uint32_t kFactor = 0x9E3779B1u;
+  U32 lanes{}, total{};
+  for (int lane = 0; lane < kLanes32; ++lane)
+    lanes[lane] = (key + static_cast<uint32_t>(first) + static_cast<uint32_t>(lane)) * kFactor;
+  for_lanes<float>(last - first, [&](int64_t i, auto part) GW_BODY {
+    __builtin_prefetch(words + first + i + kAhead);
+    const U32 m = lanes + static_cast<uint32_t>(i) * kFactor;
+    total += bits<U32>(load(words + first + i, part)) * ((m ^ (m >> 15)) | 1u);
+  });
+  uint32_t sum = 0;
+  for (int lane = 0; lane < kLanes32; ++lane) sum += total[lane];
+  return sum;
+}
+
 }  // namespace
 
 extern const ElementwiseKernels elementwise_kernels = {cast,  cast_strided, fill, add,
-                                                       scale, column_sum,   norm};
+                                                       scale, column_sum,   norm, checksum};
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

@@ -35,6 +35,8 @@ struct ElementwiseKernels {
   void (*column_sum)(const Elements& x, int64_t rows, int64_t row, void* y, int64_t first, int64_t last);
   // A NaN among the elements gives NaN, for the infinity norm too.
   double (*norm)(const Elements& x, NormKind kind, double p, int64_t first, int64_t last);
+  // The sum of ChecksumArgs over words [first, last); `words` are floats for the vectors' loads alone.
+  uint32_t (*checksum)(const float* words, uint32_t key, int64_t first, int64_t last);
 };
 
 namespace portable {
