@@ -21,6 +21,7 @@
 #include <limits>
 
 #include "parallel/collective_call.h"
+#include "parallel/fsdp/replica_check.h"
 #include "parallel/model/clip.h"
 #include "parallel/pipeline/runtime.h"
 #include "train/microbatches.h"
@@ -42,7 +43,7 @@ std::optional<Error> replay(Model& model, const StepOptions& options, const Prep
                             const Context& ctx, double loss);
 LossTotals totals_of(const StepSums& sums);
 std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBatch& batch);
-void check_shared_weight(const BatchSums& batch, const StepSums& sums, const LossTotals& loss);
+void check_shared_weight(const BatchSums& batch, const StepSums& sums, const LossSums& loss);
 void keep_norms(Model& model, const Optimizer& optimizer, const StepOptions& options, Stream& stream);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result);
@@ -116,13 +117,15 @@ class Step {
     }
   }
 
-  // Ends a run: returns the sums of all ranks' numbers. If a rank has a `refusal`, all ranks throw it; no
-  // optimizer has stepped yet.
-  LossTotals exchange(const std::optional<Error>& refusal, const LossTotals& own) {
-    return sum_over(model_.gangs(), call_.check([&] {
+  // Ends a run: returns the sums of all ranks' numbers. If a rank has a `refusal`, or ranks that must hold
+  // equal values do not, all ranks throw; no optimizer has stepped yet.
+  LossSums exchange(const std::optional<Error>& refusal, const LossTotals& own) {
+    const LossSums sums = sum_over(model_.gangs(), call_.check([&] {
       if (refusal) throw *refusal;
       return own;
     }));
+    if (sums.replicas_differ) tell_replicas_differ();  // equal on all ranks
+    return sums;
   }
 
   // Completes the result: the seconds are this rank's own, the tokens are those of all data ranks.
@@ -145,6 +148,15 @@ class Step {
   StepResult result;
 
  private:
+  // The checksums say only that values differ, so that all values are compared to name one. These are the
+  // same unless something writes to them meanwhile.
+  [[noreturn]] void tell_replicas_differ() {
+    check_replicas(model_.fsdp(), name_, stream_);
+    fail(Code::mismatch, name_,
+         ": replicas differed during the step and are equal now; no thread may write to parameters while a "
+         "step runs");
+  }
+
   const char* name_;
   Model& model_;
   const StepOptions& options_;
@@ -195,12 +207,13 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   // 3. Forward and backward of each microbatch; backward starts from S/N. finish_gradients then reduces the
   //    gradients that were accumulated unsharded, and those over replicas. The host reads all numbers that it
   //    needs at the end, with the step's one wait for the device.
-  // 4. The second small collective exchanges the loss, the finite flag (if no norm will show it), errors of
-  //    ids that the check phase did not wait for, and the error of a loss whose weight is not the one that
-  //    was summed to N. In that case 1/N was wrong on every rank, and no rank steps.
+  // 4. The second small collective exchanges the loss, the finite flag (if no norm will show it), checksums
+  //    of values that several ranks must hold equal, errors of ids that the check phase did not wait for, and
+  //    the error of a loss whose weight is not the one that was summed to N. In that case 1/N was wrong on
+  //    every rank, and no rank steps.
   std::optional<StepSums> sums;
   std::optional<Error> wrong_bits;
-  LossTotals all;
+  LossSums all;
   try {
     step.run([&] {
       sums.emplace(model, &options, stream);
@@ -248,7 +261,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     run_microbatches(model, *prepared, step.context(0, false), *sums);
     sums->read(prepared->pending_check());
   });
-  const LossTotals all = step.exchange(wrong_batch(model, *sums, *prepared), totals_of(*sums));
+  const LossSums all = step.exchange(wrong_batch(model, *sums, *prepared), totals_of(*sums));
   check_shared_weight(totals, *sums, all);
   step.result.loss = all.loss / totals.weight;
   return step.end();
@@ -269,12 +282,13 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   std::optional<StepSums> sums;
   step.run([&] {
     sums.emplace(model, &options, stream);
+    sums->add_replicas();
     model.run().finish_gradients(stream);
     sums->add_gradients();
-    if (sums->has_gradient_sums()) sums->read();
+    if (sums->has_gradient_sums() || sums->compares_replicas()) sums->read();
   });
-  const bool finite =
-      !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite(), 0}).finite;
+  const bool exchanges = needs_finite_flag(options) || sums->compares_replicas();  // equal on all ranks
+  const bool finite = !exchanges || step.exchange(std::nullopt, totals_of(*sums)).finite;
   step.run([&] {
     if (options.gradient_norms) keep_norms(model, optimizer, options, stream);
     update(model, optimizer, options, *sums, finite, stream, step.result);
@@ -357,6 +371,7 @@ std::string arguments_of(const char* call, const StepOptions& options, const Opt
 
 void run_gradients(Model& model, const PreparedBatch& batch, const Context& ctx, StepSums& sums) {
   run_microbatches(model, batch, ctx, sums);
+  sums.add_replicas();  // while the last reductions travel
   model.run().reshard();
   model.run().finish_gradients(ctx.stream);
   sums.add_gradients();
@@ -398,10 +413,12 @@ std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBat
                     " (N is summed before the first forward)"));
 }
 
-LossTotals totals_of(const StepSums& sums) { return {sums.loss(), sums.finite(), sums.weight()}; }
+LossTotals totals_of(const StepSums& sums) {
+  return {sums.loss(), sums.weight(), sums.replicas(), sums.finite()};
+}
 
 // The caller's weight of whole rows does not say how much of it is in the part of each rank of cp.
-void check_shared_weight(const BatchSums& batch, const StepSums& sums, const LossTotals& loss) {
+void check_shared_weight(const BatchSums& batch, const StepSums& sums, const LossSums& loss) {
   if (!batch.shares || !sums.known() || loss.weight == batch.weight) return;
   fail(Code::invalid_argument, "the model's losses say weight ", loss.weight,
        " over all ranks, the batches have ", batch.weight,

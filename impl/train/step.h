@@ -26,6 +26,9 @@ namespace gangway {
 // If the device is not the host, the step checks the ids and labels of a batch that states its weight only
 // after backward, at its one wait for the device. A refusal then leaves empty gradients.
 //
+// MISMATCH on all ranks: values that several ranks must hold equal differ (parallel/fsdp/replica_sums.h). No
+// optimizer has stepped then, and the gangs stay usable.
+//
 // If N is 0, the step is skipped and the loss is NaN. Backward starts from the optimizer's loss scale over N;
 // every number in the result is unscaled. A null `optimizer` is refused like any other argument.
 StepResult train_step(Model& model, Optimizer* optimizer, const Batch& batch, const StepOptions& options,

@@ -15,6 +15,9 @@ StepSums::StepSums(Model& model, const StepOptions* options, Stream& stream)
   values_.assign(kPowers + (norm_ ? norm_->count() : 0), 0);
   sums_ = model.temporaries().allocate(DType::f64, Shape{static_cast<int64_t>(values_.size())});
   model.ops().fill(sums_, 0, stream);
+  if (options == nullptr || !has_replicas(model.fsdp())) return;
+  replica_sums_ = model.temporaries().allocate(DType::i64, Shape{kReplicaSums});
+  model.ops().fill(replica_sums_, 0, stream);
 }
 
 Tensor StepSums::place(size_t first, size_t count) const {
@@ -38,13 +41,20 @@ void StepSums::add_gradients() {
   }
 }
 
+void StepSums::add_replicas() {
+  if (!compares_replicas()) return;
+  model_.run().order(stream_);
+  add_replica_sums(model_.fsdp(), model_.ops(), replica_sums_, stream_);
+}
+
 void StepSums::read(const Tensor& also) {
   if (model_.device().kind() == DeviceKind::meta) return;
-  const Tensor both[] = {sums_, also};
-  const std::vector<Tensor> host = read_on_host(both, stream_);
+  const Tensor wanted[] = {sums_, also, replica_sums_};
+  const std::vector<Tensor> host = read_on_host(wanted, stream_);
   const double* const values = host[0].data<double>();
   values_.assign(values, values + host[0].count());
   also_ = host[1];
+  if (host[2]) replicas_ = replica_sums({host[2].data<int64_t>(), kReplicaSums});
   known_ = true;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "parallel/fsdp/replica_sums.h"
 #include "parallel/model/clip.h"
 #include "parallel/model/model.h"
 #include "train/types.h"
@@ -26,6 +27,9 @@ class StepSums {
 
   void add_loss(const Values& outputs);  // adds the outputs {loss sum, weight} of a microbatch
   void add_gradients();  // adds the terms of the norm and of the finite flag; after finish_gradients
+  // Adds up the checksums of the values that other ranks hold, too, if there are such ranks.
+  void add_replicas();
+  bool compares_replicas() const { return static_cast<bool>(replica_sums_); }
   bool has_gradient_sums() const { return norm_ || magnitudes_; }
   void read(const Tensor& also = {});  // waits for the device; reads the sums and `also`
 
@@ -34,6 +38,7 @@ class StepSums {
   bool known() const { return known_; }
   double loss() const { return values_[kLoss]; }
   double weight() const { return values_[kWeight]; }
+  ReplicaSums replicas() const { return replicas_; }
   bool finite() const;  // whether this rank's gradients are; true without needs_finite_flag
   double norm() const;  // of the gradients of all ranks of the mesh; collective
 
@@ -47,6 +52,8 @@ class StepSums {
   bool magnitudes_ = false, known_ = false;
   Tensor sums_;                 // f64 [kPowers + norm_->count()], on the device
   std::vector<double> values_;  // the sums on the host
+  Tensor replica_sums_;         // i64 [kReplicaSums], on the device; absent: there are no replicas
+  ReplicaSums replicas_;
   Tensor also_;
 };
 

@@ -1,5 +1,7 @@
 #include "train/totals.h"
 
+#include <initializer_list>
+
 #include "base/philox.h"
 
 namespace gangway {
@@ -9,11 +11,16 @@ int coordinate(const Gangs& gangs, size_t rank, Axis axis) {
   return gangs.mesh().coordinates(static_cast<int>(rank))[static_cast<size_t>(axis)];
 }
 
+// Returns the rank with the same coordinates, but 0 on `axes`.
+size_t first_along(const Gangs& gangs, size_t rank, std::initializer_list<Axis> axes) {
+  Coordinates at = gangs.mesh().coordinates(static_cast<int>(rank));
+  for (const Axis axis : axes) at[static_cast<size_t>(axis)] = 0;
+  return static_cast<size_t>(gangs.mesh().rank(at));
+}
+
 // Returns the rank with the same data coordinate and coordinate 0 on tp, cp and pp.
 size_t first_of(const Gangs& gangs, size_t rank) {
-  Coordinates at = gangs.mesh().coordinates(static_cast<int>(rank));
-  for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp}) at[static_cast<size_t>(axis)] = 0;
-  return static_cast<size_t>(gangs.mesh().rank(at));
+  return first_along(gangs, rank, {Axis::tp, Axis::cp, Axis::pp});
 }
 
 int data_index(const Gangs& gangs, size_t rank) {
@@ -32,6 +39,20 @@ void check_same_batches(const Gangs& gangs, const std::vector<BatchTotals>& all)
   }
 }
 
+bool replicas_differ(const Gangs& gangs, const std::vector<LossTotals>& all) {
+  for (size_t r = 0; r < all.size(); ++r) {
+    const auto sums = [&](std::initializer_list<Axis> axes) {
+      return all[first_along(gangs, r, axes)].replicas;
+    };
+    const ReplicaSums& own = all[r].replicas;
+    if (own.rows != sums({Axis::dp_replicate}).rows ||
+        own.whole != sums({Axis::dp_replicate, Axis::dp_shard, Axis::cp}).whole ||
+        own.unsplit != sums({Axis::tp}).unsplit)
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 uint64_t checksum_of(std::span<const Tensor> tensors) {
@@ -46,9 +67,7 @@ uint64_t checksum_of(std::span<const Tensor> tensors) {
 
 void check_same_rows_over_cp(const Gangs& gangs, const OfRank& checksum) {
   for (size_t r = 0; r < static_cast<size_t>(gangs.root()->size()); ++r) {
-    Coordinates at = gangs.mesh().coordinates(static_cast<int>(r));
-    at[static_cast<size_t>(Axis::cp)] = 0;
-    const auto first = static_cast<size_t>(gangs.mesh().rank(at));
+    const size_t first = first_along(gangs, r, {Axis::cp});
     const uint64_t own = checksum(r), firsts = checksum(first);
     if (own != firsts && own != 0 && firsts != 0)
       fail(Code::mismatch, "ranks ", first, " and ", r,
@@ -86,8 +105,9 @@ BatchSums sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all) {
   return sum;
 }
 
-LossTotals sum_over(const Gangs& gangs, const std::vector<LossTotals>& all) {
-  LossTotals sum;
+LossSums sum_over(const Gangs& gangs, const std::vector<LossTotals>& all) {
+  LossSums sum;
+  sum.replicas_differ = replicas_differ(gangs, all);
   for (size_t r = 0; r < all.size(); ++r) {
     sum.finite = sum.finite && all[r].finite;
     // The loss is equal on all tp ranks. Each cp rank has a part of it, and pipeline stages without a head

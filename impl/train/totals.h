@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mesh/gangs.h"
+#include "parallel/fsdp/replica_sums.h"
 #include "tensor/tensor.h"
 
 namespace gangway {
@@ -31,8 +32,15 @@ struct BatchSums : BatchTotals {
 // The numbers after the microbatches have run.
 struct LossTotals {
   double loss = 0;
-  bool finite = true;
   double weight = 0;  // what the model's loss says
+  ReplicaSums replicas = {};
+  bool finite = true;
+};
+struct LossSums {
+  double loss = 0;
+  bool finite = true;
+  double weight = 0;
+  bool replicas_differ = false;  // some ranks must hold equal values, and do not
 };
 
 // Returns a hash of tensors: dtypes, dims and, of tensors in host memory, values (reading others would make
@@ -53,7 +61,7 @@ RowPlace row_place(const Gangs& gangs, const OfRank& rows);  // `rows`: of the r
 // Sums the numbers of all ranks; `all` is in rank order. Numbers that are equal on several ranks (tp, pp)
 // count once. MISMATCH: ranks of one data coordinate have different batches.
 BatchSums sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all);
-// Sums losses and weights in rank order; `finite` is true if it is on all ranks.
-LossTotals sum_over(const Gangs& gangs, const std::vector<LossTotals>& all);
+// Sums losses and weights in rank order; `finite` is true if it is on all ranks. Compares checksums.
+LossSums sum_over(const Gangs& gangs, const std::vector<LossTotals>& all);
 
 }  // namespace gangway

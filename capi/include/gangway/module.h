@@ -39,10 +39,11 @@ GW_API gw_status gw_module_freeze(gw_module *model, const char *pattern);
 
 /* Collective. Compares the values of ranks that must hold the same: whole values under GW_NO_SHARD and
  * gw_replicate, own rows over dp_replicate. gw_parallelize, gw_module_materialize, gw_shard_group_create and
- * gw_module_load do so by themselves; between steps this call finds values that a rank has changed alone.
- * Ranks read their values and send checksums; without replicas the call does nothing. MISMATCH, on every
- * rank, names the first element that differs, with both values and ranks; the gangs work on. INVALID_STATE: a
- * model without memory. */
+ * gw_module_load do so by themselves; between steps this call finds values that a rank has changed alone,
+ * which gw_train_step and gw_optimizer_step find by checksums of the trainable values. Ranks read their
+ * values and send checksums; without replicas the call does nothing. MISMATCH, on every rank, names the first
+ * element that differs, with both values and ranks; the gangs work on. INVALID_STATE: a model that has no
+ * memory. */
 GW_API gw_status gw_module_check_replicas(gw_module *model, void *stream);
 
 /* A model's memory on this rank, in bytes. For memory whose size changes during a step (from `activations` to

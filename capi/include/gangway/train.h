@@ -114,6 +114,14 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  * with both values: ranks have different step options or optimizers (kind, hyperparameters, rules, learning
  * rate, loss scale, steps).
  *
+ * MISMATCH also tells that ranks which must hold equal trainable values (gw_module_check_replicas says which)
+ * do not: that a rank, a fault of its memory or a program, has changed a value alone. After backward and
+ * before the update ranks compare checksums of all such values, so that the next step tells it. The text
+ * names the first element with both values and ranks. The step has emptied the gradients and changed nothing
+ * else, and the gangs work on. A change of one f32 value is always seen; a step misses another difference
+ * with a chance of 1 in 2^32. A step of weight 0 compares nothing. No step compares frozen parameters, which
+ * gw_module_check_replicas does.
+ *
  * A failure after the first forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several
  * ranks. A model of one rank works on: its gradients are empty, and its parameters unchanged unless the
  * optimizer had begun.
@@ -138,7 +146,8 @@ GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_
  * loss scale, scales and clips them, steps, empties them, and updates a dynamic loss scale. A null result is
  * not filled. INVALID_ARGUMENT, on every rank: a rank's options. INVALID_STATE, on every rank: a rank's
  * forward awaits its backward, or a shard group of it has full gradients that are not reduced (the text names
- * it). MISMATCH as in gw_train_step. */
+ * it). MISMATCH as in gw_train_step; if values differ, the gradients stay as they are. Where ranks hold equal
+ * values, a step exchanges the checksums, and waits for a GPU to have them. */
 GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
                                    gw_step_result *result);
 

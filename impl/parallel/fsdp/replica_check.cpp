@@ -3,12 +3,15 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "base/interrupt.h"
 #include "gang/agreement.h"
 #include "parallel/collective_call.h"
+#include "parallel/fsdp/replica_sums.h"
 #include "tensor/host_view.h"
 
 namespace gangway {
@@ -84,10 +87,12 @@ size_t first_difference(Gang& gang, const std::vector<uint64_t>& numbers) {
   return i;
 }
 
-double value_at(const std::string& bytes, DType dtype, size_t element) {
+// Returns the value in the fewest digits that tell it from its neighbours.
+std::string value_at(const std::string& bytes, DType dtype, size_t element) {
   const auto as = [&](auto value) {
     std::memcpy(&value, bytes.data() + element * sizeof value, sizeof value);
-    return static_cast<double>(value);
+    char digits[32];
+    return std::string(digits, std::to_chars(digits, std::end(digits), value).ptr);
   };
   return dtype == DType::f64 ? as(double{}) : as(float{});
 }
@@ -132,15 +137,6 @@ std::optional<Error> compare(const Replicated& r, int root_rank, const char* cal
   const size_t i = first_difference(*r.gang, checksums);
   if (i == checksums.size()) return std::nullopt;
   return compare_values(r, r.parameters[i], root_rank, call, stream);
-}
-
-// The result is equal on all ranks, even if a pipeline rank has no parameters, because the check is
-// collective.
-bool has_replicas(const FsdpState& state) {
-  const Mesh& mesh = state.gangs()->mesh();
-  return mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::tp) > 1 ||
-         std::any_of(state.groups().begin(), state.groups().end(),
-                     [](const auto& group) { return group->place().replica_ranks() > 1; });
 }
 
 }  // namespace

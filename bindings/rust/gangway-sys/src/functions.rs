@@ -596,10 +596,11 @@ functions! {
 functions! {
     #[doc = " Collective. Compares the values of ranks that must hold the same: whole values under GW_NO_SHARD and"]
     #[doc = " gw_replicate, own rows over dp_replicate. gw_parallelize, gw_module_materialize, gw_shard_group_create and"]
-    #[doc = " gw_module_load do so by themselves; between steps this call finds values that a rank has changed alone."]
-    #[doc = " Ranks read their values and send checksums; without replicas the call does nothing. MISMATCH, on every"]
-    #[doc = " rank, names the first element that differs, with both values and ranks; the gangs work on. INVALID_STATE: a"]
-    #[doc = " model without memory."]
+    #[doc = " gw_module_load do so by themselves; between steps this call finds values that a rank has changed alone,"]
+    #[doc = " which gw_train_step and gw_optimizer_step find by checksums of the trainable values. Ranks read their"]
+    #[doc = " values and send checksums; without replicas the call does nothing. MISMATCH, on every rank, names the first"]
+    #[doc = " element that differs, with both values and ranks; the gangs work on. INVALID_STATE: a model that has no"]
+    #[doc = " memory."]
     module_check_replicas: pub fn gw_module_check_replicas(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
 }
 functions! {
@@ -1890,6 +1891,14 @@ functions! {
     #[doc = " with both values: ranks have different step options or optimizers (kind, hyperparameters, rules, learning"]
     #[doc = " rate, loss scale, steps)."]
     #[doc = ""]
+    #[doc = " MISMATCH also tells that ranks which must hold equal trainable values (gw_module_check_replicas says which)"]
+    #[doc = " do not: that a rank, a fault of its memory or a program, has changed a value alone. After backward and"]
+    #[doc = " before the update ranks compare checksums of all such values, so that the next step tells it. The text"]
+    #[doc = " names the first element with both values and ranks. The step has emptied the gradients and changed nothing"]
+    #[doc = " else, and the gangs work on. A change of one f32 value is always seen; a step misses another difference"]
+    #[doc = " with a chance of 1 in 2^32. A step of weight 0 compares nothing. No step compares frozen parameters, which"]
+    #[doc = " gw_module_check_replicas does."]
+    #[doc = ""]
     #[doc = " A failure after the first forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several"]
     #[doc = " ranks. A model of one rank works on: its gradients are empty, and its parameters unchanged unless the"]
     #[doc = " optimizer had begun."]
@@ -1935,7 +1944,8 @@ functions! {
     #[doc = " loss scale, scales and clips them, steps, empties them, and updates a dynamic loss scale. A null result is"]
     #[doc = " not filled. INVALID_ARGUMENT, on every rank: a rank's options. INVALID_STATE, on every rank: a rank's"]
     #[doc = " forward awaits its backward, or a shard group of it has full gradients that are not reduced (the text names"]
-    #[doc = " it). MISMATCH as in gw_train_step."]
+    #[doc = " it). MISMATCH as in gw_train_step; if values differ, the gradients stay as they are. Where ranks hold equal"]
+    #[doc = " values, a step exchanges the checksums, and waits for a GPU to have them."]
     optimizer_step: pub fn gw_optimizer_step(
         optimizer: *mut gw_optimizer,
         options: *const gw_step_options,
