@@ -219,8 +219,10 @@ TEST(SaveCheckpoint, KeepsTheNewest) {
     options.keep = 2;
     options.every = 3;
     Checkpoints checkpoints(run.gangs(), options);
-    for (int64_t step = 0; step <= 12; ++step)
+    for (int64_t step = 0; step <= 12; ++step) {
+      run.part().optimizer->set_steps(step);
       if (checkpoints.due(step)) checkpoints.save({run.part()}, at_step(step));
+    }
   });
   EXPECT_EQ(complete(folder.path()), (std::vector<std::string>{"step-00000009", "step-00000012"}));
 }
