@@ -36,7 +36,7 @@ typedef struct gw_checkpoints_options {
   int64_t timeout_ms;     /* Of the writing of one save. Default one hour. */
   const char *job;        /* Names the holder of the folder. Default null: host and process. */
   /* How many complete checkpoints stay; 0: all. Those between which no optimizer has made a step count as
-   * one, of which the newest stays. Default 3. */
+   * one, of which the newest and the oldest stay. Default 3. */
   int32_t keep;
   /* 1: gw_checkpoints_save returns after the commit, and needs no memory for a copy. Default 0. */
   int32_t synchronous;

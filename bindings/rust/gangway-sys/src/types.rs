@@ -2483,7 +2483,7 @@ pub struct gw_checkpoints_options {
     #[doc = " Names the holder of the folder. Default null: host and process."]
     pub job: *const ::std::os::raw::c_char,
     #[doc = " How many complete checkpoints stay; 0: all. Those between which no optimizer has made a step count as"]
-    #[doc = " one, of which the newest stays. Default 3."]
+    #[doc = " one, of which the newest and the oldest stay. Default 3."]
     pub keep: i32,
     #[doc = " 1: gw_checkpoints_save returns after the commit, and needs no memory for a copy. Default 0."]
     pub synchronous: i32,
