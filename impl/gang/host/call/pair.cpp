@@ -89,7 +89,9 @@ bool step_receive(Call& call) {
       return false;
     if (!receive_round(call, slot)) return false;
     if (++op.drain.done < op.drain.all) {
-      call.team.announce(pair.drained, progress_of(op.sequence, op.drain.done));
+      // Who fills chunks waits for these; a sender whose input is read in place would be woken for nothing.
+      if (slot.source == Source::staged)
+        call.team.announce(pair.drained, progress_of(op.sequence, op.drain.done));
       return true;
     }
   }
