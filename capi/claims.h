@@ -1,6 +1,6 @@
-// The objects of which one thread at a time may make calls. An entry that reads such a handle claims its object
-// for the calling thread, until the entry that claimed it first returns. Entries nest when a callback calls the
-// library.
+// The objects of which one thread at a time may make calls. An entry that reads such a handle claims its
+// object for the calling thread, until the entry that claimed it first returns. Entries nest when a
+// callback calls the library.
 #pragma once
 
 #include <memory>

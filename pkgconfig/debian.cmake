@@ -1,7 +1,6 @@
 # The packages of `cpack -G DEB`: the library in a package that is named after its SONAME, libgangway-dev
-# (headers, archive, pkg-config and CMake files), gangway-tools (gangrun and the gw- tools), and one for each kind of
-# loadable module.
-# Configure with -DCMAKE_INSTALL_PREFIX=/usr to get Debian's library folder.
+# (headers, archive, pkg-config and CMake files), gangway-tools (gangrun and the gw- tools), and one for
+# each kind of loadable module. Configure with -DCMAKE_INSTALL_PREFIX=/usr to get Debian's library folder.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR "Gangway")
 set(CPACK_PACKAGE_CONTACT "Gangway maintainers <maintainers@gangway.invalid>")
@@ -57,8 +56,8 @@ if(TARGET gangway_cuda)
   set(CPACK_COMPONENT_CUDA_DESCRIPTION "sharded training for any language: module for NVIDIA GPUs\n${about}")
 endif()
 
-# One package has the modules for each MPI that was found here, of which a machine needs one only: so it depends on
-# none, and a module without its MPI is not loaded.
+# One package has the modules for each MPI that was found here, of which a machine needs one only: so it
+# depends on none, and a module without its MPI is not loaded.
 if(TARGET gangway_openmpi OR TARGET gangway_mpich)
   list(APPEND CPACK_COMPONENTS_ALL mpi)
   set(CPACK_DEBIAN_MPI_PACKAGE_NAME libgangway-mpi)

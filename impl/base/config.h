@@ -54,8 +54,8 @@ struct Config {
   std::string trace_folder;
   // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real all-gathers even on one host. Tests use it.
   bool shared_regions = true;
-  // GANGWAY_KERNEL_COPIES: 1 lets ranks of one host read each other's own memory through the kernel, where it allows
-  // that; 0 copies it through shared memory.
+  // GANGWAY_KERNEL_COPIES: 1 lets ranks of one host read each other's own memory through the kernel, where
+  // it allows that; 0 copies it through shared memory.
   bool kernel_copies = true;
   // GANGWAY_CUDA_GRAPHS: 1 launches a repeated run of operations as one CUDA graph, 0 launches every
   // operation at once. Each new device reads the variable again.

@@ -1,6 +1,6 @@
-// Keeps what signals do while a library is loaded: some libraries take the signals that end a process (libinfinipath,
-// which libfabric loads, does so in a constructor, and its handler calls exit()). A rank that crashes must die, so
-// that its peers see that at once.
+// Keeps what signals do while a library is loaded: some libraries take the signals that end a process
+// (libinfinipath, which libfabric loads, does so in a constructor, and its handler calls exit()). A rank
+// that crashes must die, so that its peers see that at once.
 //
 // Thread rule: values of one thread; other threads do not change the signals meanwhile.
 #pragma once

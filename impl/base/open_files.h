@@ -9,7 +9,8 @@
 
 namespace gangway {
 
-// Raises the soft limit to the hard one where that is needed. IO if fewer than `needed` descriptors are left then. `who` begins the text: "gang.create: rank 3".
+// Raises the soft limit to the hard one where that is needed. IO if fewer than `needed` descriptors are
+// left then. `who` begins the text: "gang.create: rank 3".
 void check_open_files(size_t needed, const std::string& who, const std::string& what_for);
 
 }  // namespace gangway

@@ -85,8 +85,8 @@ struct EngineFacts {
   bool takes_mean = true;
   bool takes_narrow_reductions = true;  // bf16 and f16, as precise as collective.h says
   bool takes_batches = true;            // several records in one launch
-  // Collectives in flight on a channel have the results that they have one after another. Without it, the dual
-  // engine starts a collective only when the earlier ones that share its memory have ended.
+  // Collectives in flight on a channel have the results that they have one after another. Without it, the
+  // dual engine starts a collective only when the earlier ones that share its memory have ended.
   bool runs_in_order = true;
   // The engine itself reports mismatched calls, lost peers and missed deadlines. Otherwise each call is first
   // announced on a control engine (planes/dual_engine.h).

@@ -112,7 +112,7 @@ class LinesFromEnd {
   }
   // The byte behind the last line break.
   uint64_t end() const { return end_; }
-  // The line before the last one that was given, and its first byte.
+  // A line, and the place of its first byte in the file. next() gives the last line first.
   struct Line {
     uint64_t first;
     std::string text;
@@ -214,8 +214,8 @@ void LogFile::append(const MetricsRow& row) {
 }
 
 void LogFile::cut_after(int64_t step) {
-  std::string kept;  // lines of others behind the first one that is cut
-  std::string others;
+  std::string kept;    // what is no row, behind the first row that is cut; the file gets it back
+  std::string others;  // what is no row, so far
   std::optional<uint64_t> cut;
   LinesFromEnd lines(path_);
   while (const auto line = lines.next()) {

@@ -118,8 +118,8 @@ class Attempt {
   void step();
   void take_signals();
   void forward(int signal);
-  // Sends a signal, but not yet to a rank that has just started and will handle it: the signal would end it
-  // before it can save anything, with another status than the one that asks for a new start.
+  // Sends a signal. A rank that has just started may have no handler yet, so the signal would end it before it
+  // saves anything, with a status that asks for no new start. Such a rank gets the signal from ask_postponed().
   void ask(RankProcess& rank, int signal);
   void ask_postponed();
   void send(const RankProcess& rank, int signal) const;

@@ -250,8 +250,8 @@ std::string Attempt::called(const RankProcess& rank) const {
   return text("rank ", options_.node.first_rank + rank.rank);
 }
 
-// A remote shell that is killed ends no rank behind it, so the other host is told first, and the shell has a moment
-// to pass that on.
+// A remote shell that is killed ends no rank behind it, so the other host is told first, and the shell has
+// a moment to pass that on.
 void Attempt::signal_all(int signal) {
   if (signal == SIGKILL) {
     const auto byte = static_cast<char>(SIGKILL);

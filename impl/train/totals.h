@@ -46,8 +46,8 @@ struct LossSums {
 // Returns a hash of tensors: dtypes, dims and, of tensors in host memory, values (reading others would make
 // the host wait for the device). It is never 0.
 uint64_t checksum_of(std::span<const Tensor> tensors);
-// What a rank has told of itself. The functions below take no memory: want of it on one rank would leave the others
-// waiting, since the check phase is over.
+// What a rank has told of itself. The functions below take no memory: want of it on one rank would leave
+// the others waiting, since the check phase is over.
 using OfRank = std::function<uint64_t(size_t rank)>;
 // MISMATCH: ranks that differ only over cp have different checksums; 0 equals all.
 void check_same_rows_over_cp(const Gangs& gangs, const OfRank& checksum);

@@ -48,6 +48,28 @@ class Pairs {
           check(first, second, shared, count, with_counts, form);
   }
 
+  // The second work touches the shared memory from half a part on.
+  void shift() { shift_ = 1; }
+
+  // Many works of which each one reads what the one before has written, on one buffer.
+  void check_chain(size_t count) {
+    constexpr int kLength = 14;  // longer than an engine has slots
+    std::vector<float> x(count, 1);
+    std::vector<WorkPtr> works;
+    float wanted = 1;
+    for (int i = 0; i < kLength; ++i) {
+      const bool adds = i % 2 == 0;
+      works.push_back(gang_.run(
+          Channel::user, record(adds ? Op::all_reduce : Op::broadcast, count, false, x.data(), x.data())));
+      if (adds) wanted *= static_cast<float>(size_);
+    }
+    for (const WorkPtr& work : works) end(work);
+    for (const float value : x)
+      if (value != wanted)
+        fail(Code::internal, "a chain of ", kLength, " works on ", count, " elements gives ", value, ", not ",
+             wanted, ", on rank ", rank_, " of ", size_);
+  }
+
  private:
   Collective record(Op op, size_t count, bool with_counts, const float* in, float* out) {
     Collective c;
@@ -71,11 +93,9 @@ class Pairs {
   void run(Buffers& b, Op first, Op second, Shared shared, size_t count, bool with_counts, const Form* form) {
     float *const x = b.all[0].data(), *const y = b.all[1].data(), *const z = b.all[2].data();
     const bool reads = shared == Shared::reads_output;
+    float* const met = shift_ * count / 2 + (shared == Shared::overwrites_input ? x : y);
     Collective both[2] = {record(first, count, with_counts, x, y),
-                          record(second, count, with_counts, reads ? y : z,
-                                 reads                                ? z
-                                 : shared == Shared::overwrites_input ? x
-                                                                      : y)};
+                          record(second, count, with_counts, reads ? met : z, reads ? z : met)};
     if (form == nullptr) {
       gang_.run_now(Channel::user, both[0]);
       return gang_.run_now(Channel::user, both[1]);
@@ -109,6 +129,7 @@ class Pairs {
 
   Gang& gang_;
   const int rank_, size_;
+  size_t shift_ = 0;
   std::vector<size_t> uneven_, exchanged_, scaled_, scaled_exchange_;
 };
 
@@ -123,6 +144,9 @@ void dependent_works(Gang& gang) {
     pairs.check(100, false, form, kSome);
   constexpr Op kUneven[] = {Op::all_gather, Op::reduce_scatter, Op::all_to_all};
   pairs.check(100, true, Form::two_calls, kUneven);
+  for (const size_t count : {size_t{1}, size_t{101}, size_t{5001}}) pairs.check_chain(count);
+  pairs.shift();
+  for (const size_t count : {size_t{101}, size_t{5001}}) pairs.check(count, false, Form::two_calls, kSome);
 }
 
 }  // namespace gangway::test

@@ -1,5 +1,5 @@
-# For tests of gw-train: a folder of its own with a small model, a text and a run.toml, and functions that run it.
-# Source it with BUILD_DIR as the argument.
+# For tests of gw-train: a folder of its own with a small model, a text and a run.toml, and functions that
+# run it. Source it with BUILD_DIR as the argument.
 tools=$1/impl/tools
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

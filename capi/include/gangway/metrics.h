@@ -107,8 +107,8 @@ GW_API gw_status gw_metrics_flush(gw_metrics *metrics);
  * not exceed *out_len. */
 GW_API gw_status gw_metrics_position(const gw_metrics *metrics, char *text, size_t capacity, size_t *out_len);
 /* Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of
- * later steps are cut from the files. A warning in the log (gw_log_read) says if a file lacks rows before
- * that place. CORRUPT: another text. */
+ * later steps are cut from the files. If a file lacks rows before that place, the log (gw_log_read) has a
+ * warning. CORRUPT: another text. */
 GW_API gw_status gw_metrics_restore(gw_metrics *metrics, const char *position);
 
 #ifdef __cplusplus

@@ -173,9 +173,9 @@ void RunFolder::commit(int64_t step, const std::string& writing) {
   if (!replaced.empty()) remove_tree(AT_FDCWD, replaced);
 }
 
-// Returns the steps of the complete checkpoints that are not among the `keep` newest ones that count. Of several
-// with the same steps of the optimizers the newest counts. The oldest of them stays beside it, because skipped
-// steps may have damaged what they do change, such as the buffers of a module.
+// Returns the steps of the complete checkpoints that are not among the `keep` newest ones that count. Of
+// several with the same steps of the optimizers the newest counts. The oldest of them stays beside it,
+// because skipped steps may have damaged what they do change, such as the buffers of a module.
 std::vector<int64_t> RunFolder::old_steps(int keep) const {
   const std::vector<int64_t> all = steps();
   std::vector<int64_t> old;

@@ -56,10 +56,10 @@ class RunFolder {
   // checkpoint of the same step is replaced: both change places in one step, or, where the file system cannot
   // do that, the old one is first renamed aside. It is removed afterwards. INVALID_STATE: no state.json.
   void commit(int64_t step, const std::string& writing);
-  // Removes the oldest complete checkpoints until `keep` are left; keep < 1: none is removed. Checkpoints in a
-  // row between which no optimizer has made a step count as one, of which the newest and the oldest stay: those
-  // of a run that skips its steps must not push out the last good one. It first renames a checkpoint to a hidden
-  // name, so that a reader never finds one with files missing.
+  // Removes the oldest complete checkpoints until `keep` are left; keep < 1: none is removed. Checkpoints
+  // in a row between which no optimizer has made a step count as one, of which the newest and the oldest
+  // stay: those of a run that skips its steps must not push out the last good one. It first renames a
+  // checkpoint to a hidden name, so that a reader never finds one with files missing.
   void remove_old(int keep);
   // Renames the complete checkpoints newer than `step`, the newest first; returns their new paths, ascending.
   std::vector<std::string> move_aside_newer_than(int64_t step);

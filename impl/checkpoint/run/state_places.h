@@ -20,9 +20,9 @@ class StatePlaces {
  public:
   StatePlaces(Model& model, const Optimizer& optimizer);
 
-  // Returns where a save writes a state of parameter `i`. A state that has no element for each of the
-  // parameter, such as a mean of rows, keeps the parameter's own name and layout. So does one that some of the
-  // parameters that are fused in a tensor lack, because they are frozen.
+  // Returns where a save writes a state of parameter `i`. A state keeps the parameter's own name and layout if it
+  // has not one element for each of the parameter's (a mean of rows), or if some of the parameters that a tensor
+  // of the files fuses are frozen and have no such state.
   FilePlace of(size_t i, const Optimizer::Slot& slot) const;
   // Returns where a file may have it: there, or under the parameter's own name.
   std::vector<FilePlace> candidates(size_t i, const Optimizer::Slot& slot) const;

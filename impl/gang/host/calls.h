@@ -34,14 +34,14 @@ class Calls {
 
   // Begins a call with the next sequence number. It is in no lane yet.
   Op* begin(Channel channel, const Collective& c);
-  // Returns whether meet() can drive these calls: no other call is outstanding, and each of them is alone in its
-  // lane, because nothing but a lane keeps the order of two calls.
+  // Returns whether meet() can drive these calls: no other call is outstanding, and each of them is alone
+  // in its lane, because nothing but a lane keeps the order of two calls.
   bool can_meet(std::span<const Collective> span) const;
   // Begins all calls of a launch, and links them by Op::next from `begun` on, which is null.
   void begin(Channel channel, std::span<const Collective> span, Op*& begun);
-  // Drives the calls that are linked from `begun` on, whose inputs are copied with their flags. Takes those that
-  // have ended out of the list and recycles them. Returns whether the list is empty; what is left has to be
-  // enqueued.
+  // Drives the calls that are linked from `begun` on, whose inputs are copied with their flags. Takes those
+  // that have ended out of the list and recycles them. Returns whether the list is empty; what is left has
+  // to be enqueued.
   bool meet(Op*& begun, Works& owner);
   void enqueue(Op* op, HostWork& work);
   void forget(Op* begun);  // recycles what is linked from `begun` on, if the engine broke

@@ -1,6 +1,6 @@
-// The data engine that runs MPI's own collectives, on one communicator per channel. MPI chooses the order of
-// its sums (but split_all_reduce.h), it detects no failures, and it cannot abort a call in flight. The caller lowers mean,
-// accumulation and 16-bit floats.
+// The data engine that runs MPI's own collectives, on one communicator per channel. MPI chooses the order
+// of its sums (but split_all_reduce.h), it detects no failures, and it cannot abort a call in flight. The
+// caller lowers mean, accumulation and 16-bit floats.
 //
 // After a failure in the middle of a call MPI may still write to the output of that call, because no
 // collective can be cancelled. The memory must therefore live until the process makes no more calls to MPI.

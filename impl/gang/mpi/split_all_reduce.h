@@ -1,7 +1,7 @@
-// An all-reduce of many bytes among few ranks, made of sends and receives. Open MPI's own non-blocking one sums
-// everything on one rank and then sends it back, below four ranks: it takes twice as long as its MPI_Allreduce,
-// which cannot be used because nothing could end the wait for a lost peer. Here each rank receives its part of
-// every input, reduces it, and sends the result to the others.
+// An all-reduce of many bytes among few ranks, made of sends and receives. Open MPI's own non-blocking one
+// sums everything on one rank and then sends it back, below four ranks: it takes twice as long as its
+// MPI_Allreduce, which cannot be used because nothing could end the wait for a lost peer. Here each rank
+// receives its part of every input, reduces it, and sends the result to the others.
 //
 // Thread rule: under the mutex of the work (mpi_work.h).
 #pragma once

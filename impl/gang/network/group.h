@@ -45,8 +45,8 @@ struct Group {
 
   std::optional<Error> error;
   std::map<Key, TransferPtr> active;
-  // Collectives that wait, in the order of the calls, for earlier ones that share their memory. To plan a call
-  // may copy some of it already, so they are planned when they start.
+  // Collectives that wait, in the order of the calls, for earlier ones that share their memory. To plan a
+  // call may copy some of it already, so they are planned when they start.
   struct Held {
     Key key;
     Touched memory;

@@ -81,8 +81,8 @@ class Networks {
           instance().unlock_after_fork();
         });
   }
-  // A program may call exit() in a signal handler, and so in the middle of a call. What that call has locked stays
-  // locked: such networks are left as they are, and the peers see the process end.
+  // A program may call exit() in a signal handler, and so in the middle of a call. What that call has
+  // locked stays locked: such networks are left as they are, and the peers see the process end.
   void end() noexcept {
     const bool has_threads = getpid() == process_;  // a forked child has none
     const Deadline patience = Deadline::after_ms(kExitMs);

@@ -74,8 +74,8 @@ class Network {
   void drive(uint64_t seen, int64_t ms);
 
   // The root gang was shut down in order, so the process may end without releasing it. Tells the peers, and
-  // waits until each has told the same, has left or is lost: what this rank sent last may be under way to one of
-  // them for seconds, and is thrown away where a process ends before it has arrived.
+  // waits until each has told the same, has left or is lost: what this rank sent last may be under way to
+  // one of them for seconds, and is thrown away where a process ends before it has arrived.
   void end_in_order(Deadline deadline);
 
  private:

@@ -13,8 +13,8 @@
 namespace gangway::network {
 namespace {
 
-// A host that does not answer for so long is lost. TCP asks again after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s, so that a
-// host that is away for 10 s is found again; kernels from 6.15 on ask every kAskMs.
+// A host that does not answer for so long is lost. TCP asks again after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s,
+// so that a host that is away for 10 s is found again; kernels from 6.15 on ask every kAskMs.
 constexpr int64_t kHostMs = 15'000;
 constexpr int kAskMs = 2000;
 constexpr int kRtoMaxMs = 44;           // TCP_RTO_MAX_MS; an older kernel does not know it

@@ -44,8 +44,9 @@ class Call final : public Work {
 
   const char* what() const { return records.size() == 1 ? name(records[0].op) : "run"; }
 
-  // Notes what memory the records touch, for a data engine that does not keep the order of those that depend on
-  // each other. They are started in runs, pairs with the first one, since the other rank may have them in any.
+  // Notes what memory the records touch, for a data engine that does not keep the order of those that
+  // depend on each other. They are started in runs, pairs with the first one, since the other rank may have
+  // them in any.
   void note_memory(int rank, int size) {
     std::stable_partition(records.begin(), records.end(), is_pair);
     for (const Collective& c : records) memory_.push_back(touched(c, rank, size));

@@ -13,7 +13,8 @@ namespace gangway {
 namespace dual {
 
 constexpr int kSpins = 200;  // how often a call is polled without a pause
-// How long a call that moves when it is polled is polled without a sleep, which would hold up its peers: 0.25 GB/s.
+// How long a call that moves when it is polled is polled without a sleep, which would hold up its peers:
+// 0.25 GB/s.
 constexpr int64_t kNsPerByte = 4, kLong = 64 << 10;  // a shorter call is done in one piece
 constexpr int kPatienceMs = 1000;  // how long an engine that is destroyed waits for its calls
 

@@ -150,11 +150,17 @@ class Plan {
   Remainder rest_;
 };
 
-// The calls of one channel that may not have ended, and what they touch. The engine below keeps the order of its
-// own collectives, but neither that of the copies that a lowered call begins with, nor that of the arithmetic
-// with which it ends.
+// The calls of one channel that may not have ended, and what they touch. The engine below keeps the order
+// of its own collectives, but neither that of the copies that a lowered call begins with, nor that of the
+// arithmetic with which it ends.
 class InFlight {
  public:
+  // Returns what the records touch. The list is valid until the next call, so that a call needs no memory for it.
+  std::span<const Touched> touched_by(std::span<const Collective> records, int rank, int size) {
+    memory_.clear();
+    for (const Collective& c : records) memory_.push_back(touched(c, rank, size));
+    return memory_;
+  }
   // Orders `stream` after the earlier calls that the records depend on. A native record needs that only after
   // lowered calls.
   void order(std::span<const Touched> memory, bool is_native, Stream& stream) const {
@@ -166,8 +172,8 @@ class InFlight {
       if (work != nullptr) work->order_input(stream);
     }
   }
-  // Notes a call that begins, and drops those that have ended: a channel's calls end in order, and a work may hold
-  // memory of the device.
+  // Notes a call that begins, and drops those that have ended: a channel's calls end in order, and a work
+  // may hold memory of the device.
   void add(std::span<const Touched> memory, const WorkPtr& work, bool is_native) {
     while (!entries_.empty()) {
       const WorkPtr first = entries_.front().work();
@@ -185,6 +191,7 @@ class InFlight {
     WorkPtr work() const { return begun.lock(); }
   };
   std::deque<Entry> entries_;
+  std::vector<Touched> memory_;
 };
 
 class LoweredEngine final : public Engine {
@@ -217,8 +224,7 @@ class LoweredEngine final : public Engine {
     if (!below_.runs_in_order)  // the dual engine starts calls that depend on each other one after another
       return native ? engine_->run(channel, span, stream) : run_lowered(channel, span, stream);
     InFlight& before = in_flight_[static_cast<size_t>(channel)];
-    std::vector<Touched> memory;
-    for (const Collective& c : span) memory.push_back(touched(c, rank(), size()));
+    const std::span<const Touched> memory = before.touched_by(span, rank(), size());
     before.order(memory, native, stream);
     WorkPtr work = native ? engine_->run(channel, span, stream) : run_lowered(channel, span, stream);
     before.add(memory, work, native);

@@ -39,8 +39,8 @@ Environment read_environment();
 // INVALID_ARGUMENT if the environment gives another number of ranks. `who` names the setting that expects it.
 void check_expected_size(const Environment& environment, int expected, const char* who);
 
-// Returns whether the launcher of MPI has put the ranks on several hosts, and nothing but MPI knows where they
-// meet: there is no MASTER_ADDR.
+// Returns whether the launcher of MPI has put the ranks on several hosts, and nothing but MPI knows where
+// they meet: there is no MASTER_ADDR.
 bool meets_by_mpi(const Environment& environment);
 
 // Returns the store of the job that `environment` describes: reads or creates the secret, and connects. With

@@ -327,8 +327,8 @@ bool StoreServer::all_have_come() const {
   return std::find(have_come_.begin(), have_come_.end(), false) == have_come_.end();
 }
 
-// A rank that cannot take part has proved that it belongs to the job, so the others need not wait for it. But it may
-// be left from an earlier start, and the right ranks may still be on their way.
+// A rank that cannot take part has proved that it belongs to the job, so the others need not wait for it.
+// But it may be left from an earlier start, and the right ranks may still be on their way.
 void StoreServer::end_misfit() {
   if (!misfit_ends_all_.passed()) return;
   misfit_ends_all_ = Deadline::never();

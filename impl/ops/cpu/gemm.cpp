@@ -1,7 +1,7 @@
-// oneDNN computes a product if it has fast instructions for the dtype here (vendor_is_fast). Otherwise our own
-// blocked product does, which converts bf16 and f16 to panels of f32.
-// Threads of the pool share the result, but never a sum over k. Beyond what Ops::gemm promises, one of a and
-// b may be f32 while the other is bf16 or f16; other operations use this.
+// oneDNN computes a product if it has fast instructions for the dtype here (vendor_is_fast). Otherwise our
+// own blocked product does, which converts bf16 and f16 to panels of f32. Threads of the pool share the
+// result, but never a sum over k. Beyond what Ops::gemm promises, one of a and b may be f32 while the other
+// is bf16 or f16; other operations use this.
 #include "ops/cpu/operations.h"
 
 #include <algorithm>

@@ -69,8 +69,8 @@ class FsdpState {
   bool updating() const { return updating_; }
   // Throws what begin_update would refuse on this rank. `reshards` says that reshard_all comes before it.
   void check_update(bool reshards = false) const;
-  // INVALID_STATE: a shard group has full gradients that its caller did not reduce. An update would leave them
-  // out, and a later one would count them.
+  // INVALID_STATE: a shard group has full gradients that its caller did not reduce. An update would leave
+  // them out, and a later one would count them.
   void check_reduced(const char* call) const;
   void begin_update(Stream& stream);
   // `cast` says that master values are cast into their copies first; `empty` says that gradients are emptied.

@@ -50,7 +50,8 @@ class Model {
     std::string config;  // the text of its config.json
     // The hash of all values but those of adapters, once it was needed (checkpoint/run/base_hash.h).
     std::optional<uint64_t> base_hash = {};
-    // The base of adapters came from a checkpoint of the run, and no folder has it: the next ones hold it, too.
+    // The base of adapters came from a checkpoint of the run, and no folder has it: the next ones hold it,
+    // too.
     bool is_saved_with_adapters = false;
   };
   Origin& origin() { return origin_; }

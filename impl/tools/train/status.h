@@ -30,8 +30,8 @@ class Failed : public std::runtime_error {
   Failed(Exit exit, const std::string& text, bool is_of_all = true)
       : std::runtime_error(text), exit(exit), is_of_all(is_of_all) {}
   Exit exit;
-  // Whether every rank fails with this text, as with what the settings say. Of an error of the library that is not
-  // known.
+  // Whether every rank fails with this text, as with what the settings say. Of an error of the library that
+  // is not known.
   bool is_of_all;
 };
 

@@ -50,7 +50,8 @@ bool kernel_allows_it() {
   return status == 0;
 }
 
-// Every operation that only moves, each long enough. The first ones may come before all ranks have tried to read.
+// Every operation that only moves, each long enough. The first ones may come before all ranks have tried to
+// read.
 void moves_through_the_kernel(Engine& engine, Stream& stream) {
   const int rank = engine.rank(), size = engine.size();
   const auto ranks = static_cast<size_t>(size);

@@ -1,5 +1,5 @@
-// The engine between hosts, with ranks as processes of one host: how calls end when a rank does something else, stops or
-// dies.
+// The engine between hosts, with ranks as processes of one host: how calls end when a rank does something
+// else, stops or dies.
 #include <signal.h>
 #include <unistd.h>
 

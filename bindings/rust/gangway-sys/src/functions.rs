@@ -2492,8 +2492,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of"]
-    #[doc = " later steps are cut from the files. A warning in the log (gw_log_read) says if a file lacks rows before"]
-    #[doc = " that place. CORRUPT: another text."]
+    #[doc = " later steps are cut from the files. If a file lacks rows before that place, the log (gw_log_read) has a"]
+    #[doc = " warning. CORRUPT: another text."]
     metrics_restore: pub fn gw_metrics_restore(metrics: *mut gw_metrics, position: *const ::std::os::raw::c_char)
         -> gw_status;
 }

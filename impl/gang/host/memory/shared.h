@@ -21,8 +21,8 @@ constexpr size_t kInline = 40;   // payloads up to here travel in the flag's own
 constexpr size_t kDirect = 512;  // peers read an input of at least this size in place, if it is in the arena
 constexpr size_t kSmall = 4096;  // payloads up to here are copied once, beside the flag
 constexpr size_t kChunk = 64 << 10;  // bytes of one staged chunk
-// Readers copy an input of at least so many bytes for each of them straight from its owner's own memory, if they can
-// (peer_reads.h). For a shorter one the system call costs more than it saves.
+// Readers copy an input of at least so many bytes for each of them straight from its owner's own memory, if
+// they can (peer_reads.h). For a shorter one the system call costs more than it saves.
 constexpr size_t kKernelCopy = 16 << 10;
 // How many chunks a staging ring has, so how far a writer may be ahead of its slowest reader. The ring is so
 // large that a chunk leaves the private cache of the core that wrote it before that core writes it again:
@@ -98,8 +98,8 @@ struct DomainHeader {
   RankSlot ranks[];
 };
 
-// How peers reach a rank's input.
-// Direct: it lies in the arena. Own: in the memory of its process. Staged: it goes through the arena, chunk by chunk.
+// How peers reach a rank's input. Direct: it lies in the arena. Own: in the memory of its process. Staged:
+// it goes through the arena, chunk by chunk.
 enum class Source : uint8_t { none, inlined, small, direct, own, staged };
 // Returns whether peers read the input itself, so that it is not free before they have.
 constexpr bool is_read_in_place(Source source) { return source == Source::direct || source == Source::own; }
